@@ -21,7 +21,10 @@ class Zeros {
     const Node node = expr_.node(at);
     if (node.kind != Node::Kind::pointwise) return;
     if (node.pointwise.mode == PointwiseMode::binary_select) return take_select(at, as);
-    as == Vanishes::zero ? take_zero(node) : take_infinite(node);
+    if (as == Vanishes::zero)
+      take_zero(node);
+    else
+      take_infinite(node);
   }
 
  private:
@@ -46,7 +49,8 @@ class Zeros {
         if (node.pointwise.lower_clip == 0) take(node.args[0], Vanishes::zero);
         return;
       case PointwiseMode::div:
-        return take(node.args[0], Vanishes::zero);
+        if (constant(fusion_, expr_, node.args[1]).value_or(0) != 0) take(node.args[0], Vanishes::zero);
+        return;
       case PointwiseMode::mul:
         if (fusion_.precision == Precision::strict) return;
         for (const int factor : {node.args[0], node.args[1]}) take(factor, Vanishes::zero);

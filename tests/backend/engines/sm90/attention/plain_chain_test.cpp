@@ -113,6 +113,16 @@ TEST(PlainChain, AFactorOfZeroIsABoundUnlessTheGraphIsStrict) {
   EXPECT_THAT(plain_scores_of(finished).bounds.upper, IsEmpty());
 }
 
+TEST(PlainChain, AQuotientIsZeroWhereTheDivisorIsKnown) {
+  for (const bool is_known : {true, false}) {
+    AttentionGraph graph({});
+    graph.keep_or_zero();
+    graph.score =
+        graph.g.div(graph.score, is_known ? graph.g.constant(64) : graph.g.scalar("n", DataType::f32));
+    EXPECT_EQ(plain_scores_of(graph.finish_plain()).bounds.upper.size(), is_known ? 1U : 0U);
+  }
+}
+
 TEST(PlainChain, AConditionAsANumberIsAFactor) {
   AttentionGraph graph({});
   const Tensor sees = graph.g.cmp_ge(graph.row(), graph.key());

@@ -16,9 +16,9 @@ namespace {
 using test::AttentionCase;
 using test::AttentionGraph;
 
-const std::array<const Engine*, 2> kEngines{&attention_engine(), &attention_mma_engine()};
+const std::array<const Engine*, 2> kPlainEngines{&attention_engine(), &attention_mma_engine()};
 
-const AttentionCase kCases[] = {
+const AttentionCase kPlainCases[] = {
     {1, 1, 1, 128, 128, 64, 64},
     {2, 3, 3, 200, 333, 64, 64},
     {1, 2, 2, 129, 1000, 128, 128},
@@ -36,7 +36,7 @@ class PlainChainGpu : public testing::TestWithParam<AttentionCase> {
     change(graph);
     const AttentionCase& c = GetParam();
     expect_every_config_correct(
-        graph.finish_plain(), kEngines,
+        graph.finish_plain(), kPlainEngines,
         fmt::format("{} x {} x {} x {}, {} and {}", c.batch, c.heads, c.queries, c.keys, c.head, c.value));
   }
 };
@@ -75,7 +75,7 @@ TEST_P(PlainChainGpu, DecayOfDistances) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, PlainChainGpu, testing::ValuesIn(kCases));
+INSTANTIATE_TEST_SUITE_P(Cases, PlainChainGpu, testing::ValuesIn(kPlainCases));
 
 }  // namespace
 }  // namespace fusor
