@@ -40,12 +40,16 @@ void keep_operands_with_anchors(const Graph& graph, const FoldedGraph& folded, C
   std::ranges::sort(second);
 }
 
-// In a chain, the last op before the second contraction is computed in front of its operand, as it would be
-// if the two had never been one fusion.
+// In a chain with a softmax, the last op before the second contraction is computed in front of its operand,
+// as it would be if the two had never been one fusion. Without one, it is the first contraction's epilogue.
 void give_operand_to_second(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
   auto& [first, second] = cut;
   const std::vector<int> anchors = contractions_in(graph, second);
   if (anchors.size() != 1 || contractions_in(graph, first).empty()) return;
+  const auto is_reduction = [&](int op) {
+    return std::holds_alternative<Reduction>(graph.ops[op].attributes);
+  };
+  if (std::ranges::none_of(first, is_reduction)) return;
   const int producer = folded.index.producer(graph.ops[anchors[0]].inputs[0]);
   if (producer < 0 || position_in(first, producer) < 0 ||
       !std::holds_alternative<Pointwise>(graph.ops[producer].attributes))

@@ -12,6 +12,7 @@
 #include "backend/planner/partition/softmax_maximum.h"
 #include "backend/planner/rewrites/additions.h"
 #include "backend/planner/rewrites/channels_last.h"
+#include "backend/planner/rewrites/distributed_products.h"
 #include "backend/planner/rewrites/early_gathers.h"
 #include "backend/planner/rewrites/early_views.h"
 #include "backend/planner/rewrites/gathers_as_totals.h"
@@ -48,6 +49,7 @@ class Expander {
     shorten_maxima();
     sum_batches_inside(graph_, additions_);
     write_short_products(graph_, additions_);
+    distribute_products(graph_, additions_);
     reshape_gathers(graph_, additions_);
     move_gathers_in_front(graph_, additions_);
     write_gathers_as_totals(graph_, additions_);

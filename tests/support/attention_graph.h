@@ -59,6 +59,16 @@ struct AttentionGraph {
       keep(g.cmp_lt(g.sub(row(), key()), g.constant(static_cast<double>(kWindow), DataType::i32)));
   }
 
+  /// Scores of keys that a query does not see become zero.
+  void keep_or_zero() { score = g.binary_select(score, g.constant(0), g.cmp_ge(row(), key())); }
+
+  /// Values are multiplied by the scores, without a softmax.
+  Graph finish_plain() {
+    const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
+    g.output(g.matmul(score, v), {.name = "o", .type = c.type});
+    return g.finish();
+  }
+
   /// `weight`: of probabilities, which the result is divided by.
   Graph finish(bool with_statistics = false, double weight = 1) {
     const Tensor largest = g.reduce(score, ReductionMode::max, {3});

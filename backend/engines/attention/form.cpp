@@ -17,7 +17,7 @@ Refusal refuse_products(const Fusion& fusion, std::string actual) {
   return {"two-products",
           fusion.op_names.empty() ? "" : fusion.op_names.front(),
           "",
-          "two matmuls with a softmax between them, softmax(q k) v",
+          "two matmuls, of which the second takes what becomes of the first",
           std::move(actual),
           "",
           -1};
@@ -98,7 +98,7 @@ std::optional<Refusal> refuse_attention_form(const Fusion& fusion) {
     return refuse_products(fusion, fmt::format("{} contractions", fusion.anchors.size()));
   if (auto refusal = refuse_anchors(fusion)) return refusal;
   if (auto refusal = refuse_sites(fusion)) return refusal;
-  if (fusion.precision == Precision::strict)
+  if (fusion.precision == Precision::strict && operand_site(fusion, 1, 0).has_reduction())
     return refuse_attention(fusion, "late-division", "",
                             "a graph that lets a softmax be divided behind its product", "precision 'strict'",
                             "precision 'exact'");

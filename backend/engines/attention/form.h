@@ -23,8 +23,8 @@ Refusal refuse_attention(const Fusion& fusion, const char* rule, std::string ten
 /// none.
 std::optional<Refusal> refuse_computed_places(const Fusion& fusion, const Expr& y);
 
-/// Two matmuls with fp32 sums, the second of what a site makes of the first; an elementwise result; a graph
-/// that lets a softmax be divided behind its product.
+/// Two matmuls with fp32 sums, the second of what a site makes of the first; an elementwise result; where the
+/// site is a softmax, a graph that lets it be divided behind its product.
 std::optional<Refusal> refuse_attention_form(const Fusion& fusion);
 
 /// Blocks of `tile_k` keys that the tiles of `tile_q` queries see, in all.

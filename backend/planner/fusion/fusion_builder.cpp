@@ -109,7 +109,7 @@ Fusion FusionBuilder::build_chain() {
   std::vector<Input> results;
   for (const int anchor : fused_.fronts()) {
     const Op& op = graph_.ops[anchor];
-    const Port a = port_of(op.inputs[0]), b = port_of(op.inputs[1]);
+    const Port a = port_of(op.inputs[0], repeats_of(anchor)), b = port_of(op.inputs[1], repeats_of(anchor));
     results.push_back(add_anchor(anchor, {a, b}));
   }
   const std::vector<int>& backs = fused_.backs();
@@ -126,10 +126,25 @@ Fusion FusionBuilder::build_chain() {
   return std::move(fusion_);
 }
 
+const Dims& FusionBuilder::dims_between() const {
+  const Op& back = graph_.ops[fused_.backs()[0]];
+  return graph_.tensors[fused_.seen_through_transposes(back.inputs[0]).tensor].dims;
+}
+
+// Entries of the batch for each of which the site between computes the product of an anchor anew, by axis.
+Dims FusionBuilder::repeats_of(int anchor) const {
+  const Dims &product = graph_.tensors[graph_.ops[anchor].outputs[0]].dims, &whole = dims_between();
+  Dims repeats = Dims::filled(product.rank(), 1);
+  if (product.rank() != whole.rank()) return repeats;
+  for (int axis = 0; axis + 2 < product.rank(); ++axis)
+    if (product[axis] == 1) repeats[axis] = whole[axis];
+  return repeats;
+}
+
 std::vector<int> FusionBuilder::add_between(std::vector<Input> results,
                                             const std::vector<std::vector<bool>>& behind) {
   visible_ = fused_.fronts();
-  SiteBuilder site = open(plain_domain(graph_.tensors[graph_.ops[visible_[0]].outputs[0]].dims));
+  SiteBuilder site = open(plain_domain(dims_between()));
   std::vector<int> yielded;
   for (const int anchor : fused_.backs()) {
     const int tensor =
@@ -164,8 +179,11 @@ Input FusionBuilder::add_anchor(int anchor, std::vector<Port> operands) {
   return {.from = Input::From::anchor, .at = static_cast<int>(fusion_.anchors.size()) - 1};
 }
 
-Port FusionBuilder::port_of(int tensor) {
-  SiteBuilder site = open(plain_domain(graph_.tensors[tensor].dims));
+Port FusionBuilder::port_of(int tensor, const Dims& repeats) {
+  Dims dims = graph_.tensors[tensor].dims;
+  for (int axis = 0; axis < repeats.rank() && dims.rank() == repeats.rank(); ++axis)
+    dims[axis] *= repeats[axis];
+  SiteBuilder site = open(plain_domain(dims));
   site.yield(tensor);
   add_site(fusion_, site.take());
   return {.site = static_cast<int>(fusion_.sites.size()) - 1};

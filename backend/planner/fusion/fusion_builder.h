@@ -29,8 +29,11 @@ class FusionBuilder {
 
   /// The anchor's result, for the site that is handed it.
   Input add_anchor(int anchor, std::vector<Port> operands);
-  /// A site that yields the tensor.
-  Port port_of(int tensor);
+  /// The shape of what a chain's anchors behind take: that of the products in front, or of more entries.
+  const Dims& dims_between() const;
+  Dims repeats_of(int anchor) const;
+  /// A site that yields the tensor, each of its entries so often.
+  Port port_of(int tensor, const Dims& repeats = {});
   SiteBuilder open(const Domain& domain) { return {fused_, operands_, domain, visible_}; }
 
   const FusedOps fused_;

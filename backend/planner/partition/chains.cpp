@@ -1,4 +1,5 @@
-// Owns the search for chains: a matmul, a softmax of its result, and a matmul of that.
+// Owns the search for chains: a matmul, a softmax or other ops on single elements of its result, and a matmul
+// of that.
 #include <optional>
 #include <utility>
 
@@ -19,7 +20,7 @@ class Chains {
 
   // Joins `second` with the matmul whose result its first operand comes of, and with all that lies between
   // them, where that reduces the rows of the product, as a softmax does and a norm does not, and leaves
-  // nothing but what is the same for a row.
+  // nothing but what is the same for a row; or where it reduces nothing, and is of short rows.
   void join(int second) {
     const auto between = ops_between(second);
     if (!between) return;
@@ -119,14 +120,26 @@ class Chains {
         if (!visit(input)) return std::nullopt;
     }
     // One value a row, or a value of another shape, is no operand that is computed block by block.
-    if (first < 0 || !reduces || !has_exponential ||
-        graph_.tensors[graph_.ops[second].inputs[0]].dims != groups_.result_dims(first) ||
-        !std::ranges::all_of(ops, [&](int op) { return works_on_rows(op, first); }) ||
+    if (first < 0 || (reduces ? !has_exponential : !are_short(first, second)) ||
+        !are_of(graph_.tensors[graph_.ops[second].inputs[0]].dims, first, reduces) ||
+        !std::ranges::all_of(
+            ops,
+            [&](int op) { return works_on_rows(op, graph_.tensors[graph_.ops[second].inputs[0]].dims); }) ||
         std::ranges::any_of(stored, [&](int tensor) { return is_made_of(tensor, first); }))
       return std::nullopt;
     ops.push_back(first);
     std::ranges::sort(ops);
     return ops;
+  }
+
+  // Whether a block of keys and of values is little: of the first product's sums and the second one's rows,
+  // of 16 bits each.
+  bool are_short(int first, int second) const {
+    const std::vector<int>& operands = graph_.ops[second].inputs;
+    return std::ranges::all_of(operands,
+                               [&](int operand) { return byte_size(graph_.tensors[operand].type) == 2; }) &&
+           graph_.tensors[graph_.ops[first].inputs[0]].dims.back() <= kMostHeadElements &&
+           groups_.result_dims(second).back() <= kMostHeadElements;
   }
 
   // Whether the value waits for the op. Ops are in an order in which they can run.
@@ -144,9 +157,19 @@ class Chains {
     return false;
   }
 
-  // Whether the op works over the product of `matmul`, or over what is the same for a row or a column of it.
-  bool works_on_rows(int op, int matmul) const {
-    const Dims &product = groups_.result_dims(matmul), &dims = groups_.work_dims(op);
+  // Whether scores of that shape are those of the matmul. Without a softmax its product may be the same for
+  // all entries along an axis of the batch.
+  bool are_of(const Dims& scores, int matmul, bool reduces) const {
+    const Dims& product = groups_.result_dims(matmul);
+    if (scores == product || reduces || scores.rank() != product.rank()) return scores == product;
+    for (int axis = 0; axis < scores.rank(); ++axis)
+      if (scores[axis] != product[axis] && (product[axis] != 1 || axis + 2 >= scores.rank())) return false;
+    return true;
+  }
+
+  // Whether the op works over scores of that shape, or over what is the same for a row or a column of them.
+  bool works_on_rows(int op, const Dims& product) const {
+    const Dims& dims = groups_.work_dims(op);
     Dims joined;
     if (!is_reduction(graph_.ops[op])) return broadcast_dims(dims, product, joined) && joined == product;
     Dims rows = product;

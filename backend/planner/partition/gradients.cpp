@@ -58,15 +58,25 @@ class GradientSearch {
   }
 
   // Scores and the gradient of probabilities are products of different operands, and an exponential lies
-  // behind the scores. Other pairs, a gated one for instance, are fusions that need no matmul behind them.
+  // behind the scores, or all rows are short, as those of heads are. Other pairs, a gated one for instance,
+  // are fusions that need no matmul behind them.
   bool are_of_attention(const Gradients& found) const {
     if (found.fronts.size() != 2 || found.backs.empty()) return false;
     const auto is_exponential = [&](int op) {
       const auto* const pointwise = std::get_if<Pointwise>(&graph_.ops[op].attributes);
       return pointwise != nullptr && pointwise->mode == PointwiseMode::exp;
     };
+    const auto sums_little = [&](int front) {
+      return graph_.tensors[graph_.ops[front].inputs[0]].dims.back() <= kMostHeadElements;
+    };
+    const auto gives_little = [&](int back) {
+      return groups_.result_dims(back).back() <= kMostHeadElements &&
+             byte_size(graph_.tensors[graph_.ops[back].inputs[1]].type) == 2;
+    };
+    const bool are_short = found.backs.size() > 1 && std::ranges::all_of(found.fronts, sums_little) &&
+                           std::ranges::all_of(found.backs, gives_little);
     return graph_.ops[found.fronts[0]].inputs[0] != graph_.ops[found.fronts[1]].inputs[0] &&
-           std::ranges::any_of(found.ops, is_exponential);
+           (are_short || std::ranges::any_of(found.ops, is_exponential));
   }
 
   bool collect_gradients(int first, Gradients& found) const {

@@ -19,6 +19,10 @@ int pointwise_cost(const Op& op);
 /// reads.
 inline constexpr int kCheapInstructions = 16;
 
+/// Elements that a product sums over, and that it gives a row, at most, for two of them to be a chain without
+/// a softmax. Longer rows are those of layers with weights, whose hidden rows are no scores.
+inline constexpr int64_t kMostHeadElements = 256;
+
 /// Facts of a group that searches ask for again and again; kept up to date as groups merge.
 struct GroupFacts {
   std::vector<int> anchors;     // ascending: none, one, or two siblings
@@ -28,7 +32,7 @@ struct GroupFacts {
   bool has_grouped = false;  // a reduction that keeps groups of an axis
   bool has_gather = false;
   bool has_scatter = false;
-  bool is_chain = false;   // a matmul, a softmax, a matmul
+  bool is_chain = false;   // a matmul, ops on its result, a matmul
   bool is_closed = false;  // complete: it takes no more ops
   int widest = -1;         // the first op that works over the most elements
   int fed_back = 0;        // reductions whose totals ops of the group read
@@ -95,7 +99,7 @@ class Groups {
 
   /// `from` becomes part of `into`.
   void merge(int from, int into);
-  /// The group is a matmul, a softmax and a matmul.
+  /// The group is a matmul, ops on its result and a matmul.
   void mark_chain(int group) { facts_[group].is_chain = true; }
   /// The group is complete.
   void close(int group) { facts_[group].is_closed = true; }
@@ -145,7 +149,7 @@ class Groups {
 
 /// The searches that let groups grow, in the order in which partition() runs them.
 
-/// Chains: a matmul, a softmax of its result, a matmul of that.
+/// Chains: a matmul, a softmax or other ops on its result's elements, a matmul of that.
 void join_chains(Groups& groups, const Graph& graph, const FoldedGraph& folded);
 /// Two matmuls, what becomes of both results, and the matmuls of that: the gradients of attention.
 void join_gradients(Groups& groups, const Graph& graph, const FoldedGraph& folded);

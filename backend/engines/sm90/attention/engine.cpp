@@ -1,5 +1,6 @@
-// Owns the attention engine: softmax between two matmuls on Hopper's tensor cores, in one kernel that writes
-// no score to memory. Its knobs; the kernel is codegen/device/sm90/attention/forward.cuh.
+// Owns the attention engine: two matmuls on Hopper's tensor cores, and a softmax or any ops on single scores
+// between them, in one kernel that writes no score to memory. Its knobs; the kernel is
+// codegen/device/sm90/attention/forward.cuh.
 #include <memory>
 #include <utility>
 
@@ -16,6 +17,7 @@ using namespace attention;
 namespace {
 
 constexpr Notes kNotes{.tensor_cores = true, .late_division = true};
+constexpr Notes kPlainNotes{.tensor_cores = true};
 constexpr Notes kShortNotes{.tensor_cores = true, .short_sums = true, .late_division = true};
 
 const std::vector<int64_t> kConsumerCounts{2, 3};
@@ -41,7 +43,9 @@ class PreparedAttention final : public Prepared {
     return list;
   }
 
-  Notes notes() const override { return problem_.of_bytes() ? kShortNotes : kNotes; }
+  Notes notes() const override {
+    return problem_.of_bytes() ? kShortNotes : problem_.scores.softens ? kNotes : kPlainNotes;
+  }
 
   Lowered lower(const EngineConfig& config) const override {
     return attention::lower(Schedule(problem_, knobs_of<Knobs>(config)));
@@ -53,9 +57,10 @@ class PreparedAttention final : public Prepared {
   }
 
   // Two consumers may take turns, three have no registers to wait in. In fp8 turns were 2 to 6 % slower on an
-  // H200 (2026-11): of candidates that cost the same the first is chosen.
+  // H200 (2026-11), without a softmax up to 7 % (2026-12): of candidates that cost the same the first is
+  // chosen.
   void add_variants(int64_t consumers, int64_t tile_k, std::vector<EngineCandidate>& list) const {
-    const int64_t first = problem_.of_bytes() ? 0 : 1;
+    const int64_t first = problem_.of_bytes() || !problem_.scores.softens ? 0 : 1;
     for (const int64_t ping_pong : {first, 1 - first})
       for (const int64_t persistent : {1, 0}) {
         if (consumers == 3 && ping_pong != 0) continue;

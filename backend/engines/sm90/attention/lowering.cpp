@@ -22,7 +22,8 @@ constexpr double kProductFlops = 4096, kExponentials = 16, kLanes = 128;
 // Instructions of the softmax for a score; measured on an H200 (2026-11): what a tile takes beside its
 // blocks, whose queries are waited for or are there, and a block beside its products and exponentials, for
 // instance two waits for all lanes of a quad.
-constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kReadyTileCycles = 1300, kBlockCycles = 400;
+constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kReadyTileCycles = 1300, kBlockCycles = 400,
+                 kConversionSlots = 0.5;
 // Cycles that a block for each tile takes to start; and the pace of uneven tiles that blocks take in
 // turn.
 constexpr double kStartCycles = 1500, kInTurn = 0.95;
@@ -33,7 +34,19 @@ constexpr double kElementCycles = 0.2;
 // tiles have anything to do.
 constexpr double kInTurnOfLengths = 0.75;
 
+// The same for each number of a key that scores are made of, without a softmax (2026-12: one took 0.15).
+constexpr double kKeyCycles = 0.15;
+
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
+
+// Loads of numbers that differ from key to key and not from query to query.
+double loads_of_keys(const Expr& score) {
+  const int keys = last_axis(score);
+  return static_cast<double>(std::ranges::count_if(score.nodes, [&](const Node& node) {
+    return node.kind == Node::Kind::load && node.access.strides[keys] != 0 &&
+           node.access.strides[keys - 1] == 0;
+  }));
+}
 
 // Widest vectors of the result that all rows allow.
 int64_t result_vector(const Problem& problem) {
@@ -84,6 +97,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
       {"head", problem.padded_head()},
       {"value", problem.padded_value()},
       {"plain_scores", problem.scores.is_plain()},
+      {"softens", problem.scores.softens},
       {"ping_pong", schedule.knobs.ping_pong != 0},
       {"saves_rows", !problem.scores.rows.stores.empty()},
       {"guarded", problem.scores.guarded},
@@ -124,7 +138,9 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   ragged.append_order(p);
   if (const auto ranges = schedule.ranges()) ranges->append(p);
   append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
-  append_divisors(p, "shares", problem.shares);
+  append_divisors(p, "shares_q", problem.shares_q);
+  append_divisors(p, "shares_k", problem.shares);
+  append_divisors(p, "shares_v", problem.shares_v);
   append_scale(p, "factor", problem.scores.scale, problem.scores.given_scale, kLog2e);
   append_scale(p, "scale", problem.scores.scale, problem.scores.given_scale, 1);
   if (const auto& given = problem.scores.given_weight)
@@ -155,9 +171,12 @@ Work cost(const Schedule& schedule) {
   Work work;
   work.tensor_flops = 2 * scores * static_cast<double>(problem.padded_head() + problem.padded_value());
   if (problem.of_bytes()) work.tensor_flops /= 2;
-  work.special = scores * (1 + score.special);
+  const bool softens = problem.scores.softens;
+  work.special = scores * ((softens ? 1 : 0) + score.special);
   // Maximum, exponent, sum and conversion; a multiply-add counts two.
-  work.fp32_flops = scores * 2 * (kSoftmaxSlots + (problem.scores.is_plain() ? 0 : score.instructions));
+  work.fp32_flops =
+      scores * 2 *
+      ((softens ? kSoftmaxSlots : kConversionSlots) + (problem.scores.is_plain() ? 0 : score.instructions));
   work.dram_bytes = dram_bytes(problem.fusion);
   work.tiles = schedule.tiles() * problem.entries();
   work.stages = 1;
@@ -177,7 +196,9 @@ Work cost(const Schedule& schedule) {
   // Dropout's instructions take the place of others: no product hides them.
   const double drops =
       problem.scores.keep ? scores * cost_of(*problem.scores.keep, problem.fusion).instructions / kLanes : 0;
-  const double loads = problem.matrix && !schedule.stages_matrix() ? scores * kElementCycles : 0;
+  const double loads = problem.matrix && !schedule.stages_matrix() ? scores * kElementCycles
+                       : softens                                   ? 0
+                                 : scores * kKeyCycles * loads_of_keys(schedule.score());
   work.efficiency = std::max(products, exponentials) /
                     (std::max(products, exponentials) + std::min(products, exponentials) / 4 + drops + loads);
   // Tiles of different lengths are shared out more evenly by the hardware than in turn.

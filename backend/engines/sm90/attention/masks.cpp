@@ -31,11 +31,12 @@ int behind_identity(const Expr& expr, int at) {
   return at;
 }
 
-bool is_read_once(const Expr& expr, int at) {
+int readers_of(const Expr& expr, int at) {
   int readers = 0;
   for (const Node& node : expr.nodes) readers += static_cast<int>(std::ranges::count(node.args, at));
-  return readers == 1;
+  return readers;
 }
+bool is_read_once(const Expr& expr, int at) { return readers_of(expr, at) == 1; }
 
 std::optional<double> constant(const Fusion& fusion, const Expr& expr, int at) {
   const Node& node = expr.node(at);

@@ -35,7 +35,8 @@ int behind_identity(const Expr& expr, int at);
 inline int argument(const Expr& expr, int at, size_t i) {
   return behind_identity(expr, expr.node(at).args[i]);
 }
-/// Whether exactly one argument of all nodes is this one.
+/// How many arguments of all nodes are this one; whether one is.
+int readers_of(const Expr& expr, int at);
 bool is_read_once(const Expr& expr, int at);
 /// The number that a node is for every element, where it is one.
 std::optional<double> constant(const Fusion& fusion, const Expr& expr, int at);

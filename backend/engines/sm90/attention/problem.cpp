@@ -117,7 +117,8 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
                            {.weights = is_fp8(yielded_node(between).type),
                             .lengths = true,
                             .dropout = !is_fp8(yielded_node(between).type),
-                            .values = true});
+                            .values = true,
+                            .plain_chains = !is_fp8(yielded_node(between).type)});
   if (auto* refusal = std::get_if<Refusal>(&scores)) return std::move(*refusal);
   Problem problem{.fusion = fusion, .device = device, .scores = std::move(std::get<Scores>(scores))};
   const Expr &q = operand_site(fusion, 0, 0), &k = operand_site(fusion, 0, 1),
@@ -149,11 +150,15 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   problem.keys = between.domain[rank - 1];
   problem.head = q.domain[rank - 1];
   problem.value = v.domain[rank - 1];
-  auto shares = shares_of(problem.batch, problem.q, problem.k, problem.v);
-  if (!shares)
-    return refuse_attention(fusion, "shared-heads", "", "keys and values that the same heads share",
-                            "other sharing");
-  problem.shares = std::move(*shares);
+  for (const auto& [rows, shares] : {std::pair{&problem.q, &problem.shares_q},
+                                     {&problem.k, &problem.shares},
+                                     {&problem.v, &problem.shares_v}}) {
+    auto found = shares_of(problem.batch, *rows);
+    if (!found)
+      return refuse_attention(fusion, "shared-heads", "", "operands that whole groups of heads share",
+                              "other sharing");
+    *shares = std::move(*found);
+  }
   // Ragged rows are copied by a whole warp, boxes of a matrix by one thread.
   if (!problem.of_bytes() && !problem.is_ragged()) problem.matrix = matrix_of(fusion, problem.scores.score);
   problem.y = result_site(fusion);

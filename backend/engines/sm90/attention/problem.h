@@ -28,8 +28,9 @@ struct Problem {
   const DeviceInfo& device;
   Scores scores;
   Rows q = {}, k = {}, v = {};
-  Dims batch = {};                   // of the scores
-  std::vector<int64_t> shares = {};  // entries of the scores that share one of keys and values, by axis
+  Dims batch = {};                                    // of the scores
+  std::vector<int64_t> shares = {};                   // entries of the scores that share one of keys, by axis
+  std::vector<int64_t> shares_q = {}, shares_v = {};  // the same of queries and of values
   int64_t queries = 0, keys = 0, head = 0, value = 0;
   int64_t index_bits = 32;
   DataType type = DataType::bf16;

@@ -96,17 +96,19 @@ std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int 
   return rows;
 }
 
-std::optional<std::vector<int64_t>> shares_of(const Dims& batch, const Rows& q, const Rows& k,
-                                              const Rows& v) {
+std::optional<std::vector<int64_t>> shares_of(const Dims& batch, const Rows& rows) {
   std::vector<int64_t> shares;
-  const int rank = batch.rank();
-  for (int axis = 0; axis < rank; ++axis) {
-    const int64_t keys = k.batch[axis], values = v.batch[axis];
-    if (keys != values || batch[axis] % keys != 0) return std::nullopt;
-    if (q.batch[axis] != batch[axis]) return std::nullopt;
-    shares.push_back(batch[axis] / keys);
+  for (int axis = 0; axis < batch.rank(); ++axis) {
+    if (batch[axis] % rows.batch[axis] != 0) return std::nullopt;
+    shares.push_back(batch[axis] / rows.batch[axis]);
   }
   return shares;
+}
+
+std::optional<std::vector<int64_t>> shares_of(const Dims& batch, const Rows& q, const Rows& k,
+                                              const Rows& v) {
+  auto shares = shares_of(batch, k);
+  return q.batch == batch && shares == shares_of(batch, v) ? shares : std::nullopt;
 }
 
 }  // namespace fusor::attention

@@ -36,6 +36,8 @@ struct Rows {
 std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis,
                                     bool or_bytes = false);
 
+/// Entries of the batch that share an entry of the operand, by axis; nothing where they do not divide evenly.
+std::optional<std::vector<int64_t>> shares_of(const Dims& batch, const Rows& rows);
 /// Entries of the batch that share keys and values, by axis; nothing where the two differ.
 std::optional<std::vector<int64_t>> shares_of(const Dims& batch, const Rows& q, const Rows& k, const Rows& v);
 

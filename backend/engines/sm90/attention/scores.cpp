@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "backend/engines/sm90/attention/dropout.h"
+#include "backend/engines/sm90/attention/zeros.h"
 
 namespace fusor::attention {
 
@@ -333,10 +334,37 @@ std::optional<int> behind_numbers(const Fusion& fusion, Expr& masked, int score,
   return take_value_mask(fusion, masked, score, scores.values);
 }
 
+// The scores of a site without a softmax, which are what it yields. The kernel rounds them as it packs them.
+std::variant<Scores, Refusal> take_plain(const Fusion& fusion, const Expr& site) {
+  Scores scores;
+  scores.softens = false;
+  Expr masked = site;
+  const int last = masked.yields[0];
+  take_zeros(fusion, masked, last, scores.bounds);
+  Node& node = masked.node(last);
+  const bool rounds_once = node.kind == Node::Kind::pointwise ? node.pointwise.compute == DataType::f32
+                                                              : node.type == DataType::f32;
+  if (!is_in_float(node.type) || (node.type != DataType::f32 && !rounds_once))
+    return refuse(fusion, "fp32-scores", node.op, "scores in fp32", std::string(to_string(node.type)));
+  node.type = DataType::f32;
+  scores.score = part_of(masked, last);
+  scores.rows.domain = site.domain;
+  scores.rows.domain[site.domain.rank() - 1] = 1;
+  Node value;
+  value.op = node.op;
+  scores.rows.nodes = {input_node(0, value), input_node(1, value)};
+  if (!site.stores.empty())
+    return refuse(fusion, "scores-stay", site.stores[0].op, "scores that only the second product reads",
+                  "a result of rows and keys", "let scores be virtual");
+  return scores;
+}
+
 }  // namespace
 
 std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, const Takes& takes) {
   const auto softmax = match_softmax(site);
+  if (!softmax && takes.plain_chains && !site.has_reduction() && site.yields.size() == 1)
+    return take_plain(fusion, site);
   if (!softmax)
     return refuse(fusion, "softmax-between", -1, "a softmax over the keys between the products",
                   "another expression");

@@ -49,13 +49,16 @@ struct Scores {
   /// Which probabilities dropout keeps, of coordinates and numbers of an entry; see kept_part().
   std::optional<Expr> keep;
   bool guarded = false;
+  /// Values are multiplied by exponentials and divided by their sum; else by the scores themselves, which are
+  /// zero outside of the bounds.
+  bool softens = true;
   /// How many keys and how many queries of an entry exist, where a mask hides all others: integers that the
   /// device knows, yielded in that order.
   std::optional<Expr> lengths;
   /// A mask by which whole blocks of keys are passed over.
   std::optional<ValueMask> values;
 
-  bool is_plain() const { return scale || given_scale; }
+  bool is_plain() const { return softens && (scale || given_scale); }
 };
 
 /// Where node `at` is "coordinate along `axis` < number" and the number one of an entry of the batch: its
@@ -70,6 +73,7 @@ struct Takes {
   bool lengths = false;  ///< where a mask is lengths, they are no part of the score
   bool dropout = false;  ///< probabilities may be dropped behind the division
   bool values = false;  ///< a mask that compares numbers is no part of the score, where nothing else is in it
+  bool plain_chains = false;  ///< there may be no softmax
 };
 
 /// Takes the site apart, or says why attention cannot.

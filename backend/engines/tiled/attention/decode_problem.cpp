@@ -24,6 +24,9 @@ std::variant<DecodeProblem, Refusal> decode_problem_of(const Fusion& fusion, con
   if (auto* refusal = std::get_if<Refusal>(&answer)) return std::move(*refusal);
   DecodeProblem decode{.problem = std::move(std::get<Problem>(answer)), .shares = {}};
   Problem& problem = decode.problem;
+  if (!problem.scores.softens)
+    return attention::refuse_attention(fusion, "softmax-between", "",
+                                       "a softmax over the keys between the products", "none");
   if (problem.k.sharing != problem.v.sharing)
     return attention::refuse_attention(fusion, "shared-heads", "",
                                        "keys and values that the same heads share", "other sharing");

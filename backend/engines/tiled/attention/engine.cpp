@@ -1,6 +1,6 @@
-// Owns the attention_mma engine: softmax between two matmuls on the tensor cores of sm_80 and later, in one
-// kernel that writes no score to memory; operands of any layout, and with ops in front. Its knobs; the kernel
-// is codegen/device/tiled/attention/forward.cuh.
+// Owns the attention_mma engine: two matmuls on the tensor cores of sm_80 and later, and a softmax or any ops
+// on single scores between them, in one kernel that writes no score to memory; operands of any layout, and
+// with ops in front. Its knobs; the kernel is codegen/device/tiled/attention/forward.cuh.
 #include <memory>
 #include <utility>
 
@@ -14,7 +14,7 @@ using namespace tiled_attention;
 
 namespace {
 
-constexpr Notes kNotes{.tensor_cores = true, .late_division = true};
+constexpr Notes kNotes{.tensor_cores = true, .late_division = true}, kPlainNotes{.tensor_cores = true};
 
 const std::vector<int64_t> kWarps{4, 8}, kRowBlocks{1, 2}, kKeyTiles{32, 64, 128};
 
@@ -38,7 +38,7 @@ class PreparedAttentionMma final : public Prepared {
     return list;
   }
 
-  Notes notes() const override { return kNotes; }
+  Notes notes() const override { return problem_.scores.softens ? kNotes : kPlainNotes; }
 
   Lowered lower(const EngineConfig& config) const override {
     return tiled_attention::lower({problem_, knobs_of<Knobs>(config)});

@@ -15,7 +15,10 @@ namespace {
 constexpr double kLog2e = 1.4426950408889634;
 // Instructions of the softmax for a score, and of an address for a vector of an operand, by the kernel's
 // text.
-constexpr double kSoftmaxSlots = 5.5, kVectorSlots = 12;
+constexpr double kSoftmaxSlots = 5.5, kConversionSlots = 0.5, kVectorSlots = 12;
+// An SM's dense 16-bit products and lanes in a clock, and slots of a score beside its ops: loads, coordinates
+// and special functions (H200, 2026-12).
+constexpr double kProductFlops = 4096, kLanes = 128, kScoreSlots = 16;
 // Cycles of a tile beside its blocks of keys, and of a block of keys beside its products: waits and barriers.
 constexpr double kTileCycles = 3000, kBlockCycles = 500;
 
@@ -67,7 +70,8 @@ std::vector<ConfigValue> config_of(const Problem& problem) {
           {"q_plain", problem.q.plain},
           {"k_plain", problem.k.plain},
           {"v_plain", problem.v.plain},
-          {"plain_scores", problem.scores.scale.has_value()},
+          {"plain_scores", problem.scores.is_plain()},
+          {"softens", problem.scores.softens},
           {"saves_rows", !problem.scores.rows.stores.empty()},
           {"guarded", problem.scores.guarded},
           {"has_sink", problem.scores.sink.has_value()},
@@ -162,9 +166,12 @@ Work cost(const Schedule& schedule) {
   const SiteCost score = cost_of(problem.scores.score, problem.fusion);
   Work work;
   work.tensor_flops = 2 * scores * static_cast<double>(problem.padded_head() + problem.padded_value());
-  work.special = scores * (1 + score.special);
+  const bool softens = problem.scores.softens;
+  work.special = scores * ((softens ? 1 : 0) + score.special);
   // Maximum, exponent, sum and conversion; a multiply-add counts two.
-  work.fp32_flops = scores * 2 * (kSoftmaxSlots + (problem.scores.scale ? 0 : score.instructions));
+  work.fp32_flops =
+      scores * 2 *
+      ((softens ? kSoftmaxSlots : kConversionSlots) + (problem.scores.is_plain() ? 0 : score.instructions));
   for (const auto& [load, elements] :
        {std::pair{&problem.k, problem.padded_head()}, {&problem.v, problem.padded_value()}}) {
     const SiteCost prologue = cost_of(load->expr, problem.fusion);
@@ -180,6 +187,12 @@ Work cost(const Schedule& schedule) {
   work.finish_cycles =
       kTileCycles + kBlockCycles * blocks / static_cast<double>(std::max<int64_t>(schedule.tiles(), 1));
   work.efficiency = efficiency(schedule);
+  // Without a softmax, products wait for all that becomes of scores: few warps share a scheduler.
+  if (!softens) {
+    const double products = work.tensor_flops / (kProductFlops * work.efficiency);
+    const double others = (scores * score.instructions + scores * kScoreSlots) / kLanes;
+    work.efficiency *= products / (products + others);
+  }
   return work;
 }
 

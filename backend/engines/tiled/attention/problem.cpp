@@ -113,7 +113,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   const int rank = between.domain.rank();
   if (q.domain.rank() != rank || k.domain.rank() != rank || v.domain.rank() != rank)
     return refuse_attention(fusion, "equal-ranks", "", "operands of one rank", "broadcast ones");
-  auto scores = attention::take_apart(fusion, between);
+  auto scores = attention::take_apart(fusion, between, {.plain_chains = true});
   if (auto* refusal = std::get_if<Refusal>(&scores)) return std::move(*refusal);
   Problem problem{.fusion = fusion,
                   .device = device,
@@ -169,8 +169,9 @@ int64_t Schedule::registers() const {
   const int64_t masks = bounds.lower.empty() && bounds.upper.empty() ? 0 : 4;
   const int64_t across = (problem.k.along_head ? 0 : 4) + (problem.v.along_head ? 0 : 4);
   // Addresses of many keys are held at once.
-  const int64_t wide = knobs.tile_k < 128 || problem.scores.scale ? 0 : 48;
-  return values + 48 + problem.padded_head() / 16 + masks + across + wide + (problem.scores.scale ? 0 : 24);
+  const int64_t wide = knobs.tile_k < 128 || problem.scores.is_plain() ? 0 : 48;
+  return values + 48 + problem.padded_head() / 16 + masks + across + wide +
+         (problem.scores.is_plain() ? 0 : 24);
 }
 
 // As many as registers and shared memory allow, two at most: that keeps the tensor cores busy.

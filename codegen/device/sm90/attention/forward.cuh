@@ -7,6 +7,10 @@
 //                   O *= shrink, P = S' in 16 bits
 //   finish          O / sum --> Y;  largest score and sum of a row --> L
 //
+//   no softmax      o = scores(q k^T) v: P = S', scores outside of the bounds are 0, and nothing shrinks or
+//   is
+//                   divided
+//
 //   dropout         which of a block's probabilities stay is found from their coordinates, beside products in
 //                   flight; a row's sum is that of all
 //
@@ -70,11 +74,12 @@ enum : int {
 };
 // Probabilities of 8 bits use most of their range.
 enum : int { kMostProbability = kBytes ? 8 : 0 };
-using Softmax = SoftmaxUpTo<kMostProbability>;
+using Softmax = SoftmaxOrNone<Config::softens, kMostProbability>;
 
-// q, k, v: maps of (element, row, batch axes from the last to the first); extents: of the batch axes; shares:
-// entries that share one of k and v, by axis; factor: exponents are of 2; scale: of plain scores; weight: of
-// probabilities, where they have 8 bits or are dropped.
+// q, k, v: maps of (element, row, batch axes from the last to the first); extents: of the batch axes;
+// shares_q,
+// ..._k, ..._v: entries that share one of each, by axis; factor: exponents are of 2; scale: of plain scores;
+// weight: of probabilities, where they have 8 bits or are dropped.
 
 // Readers of tiles that another warp hands over, and where none does the warps that find their own.
 enum : bool { kHanded = Config::ordered || kWords > 0 };
@@ -146,13 +151,13 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     auto walk = blocks_of<kWords, Config::masks>(tile, shared.slots, turns);
     if (walk.is_empty()) continue;
-    MapEntry<kBatch> of_q, of_k;
+    MapEntry<kBatch> of_q, of_k, of_v, of_matrix;
 #pragma unroll
     for (int axis = 0; axis < kBatch; ++axis) {
-      of_q.set(axis, tile.at[axis]);
-      of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
+      of_q.set(axis, p.shares_q[axis].divide(tile.at[axis]));
+      of_k.set(axis, p.shares_k[axis].divide(tile.at[axis]));
+      of_v.set(axis, p.shares_v[axis].divide(tile.at[axis]));
     }
-    MapEntry<kBatch> of_v = of_k, of_matrix;
     find_entry_of_matrix(p, tile, of_matrix);
     const auto& q = rows_at(p.q, of_q);
     const auto& k = rows_at(p.k, of_k);
@@ -210,7 +215,7 @@ struct RowNumbers<true, OfQuery, OfKey> {
     const auto keys = OfKey::template apply<2>(p.c, at, count);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (!sees(numbers[i / 2], keys[i % 2])) scores[i] = no_score();
+      if (!sees(numbers[i / 2], keys[i % 2])) scores[i] = hidden_score<Config::softens>();
     }
   }
 };
@@ -270,8 +275,10 @@ struct ScoreRows {
         values[i + 1] = scored[1];
       }
       if constexpr (!kWhole) {
-        if (column < range[half].first || column >= range[half].end) values[i] = no_score();
-        if (column + 1 < range[half].first || column + 1 >= range[half].end) values[i + 1] = no_score();
+        if (column < range[half].first || column >= range[half].end)
+          values[i] = hidden_score<Config::softens>();
+        if (column + 1 < range[half].first || column + 1 >= range[half].end)
+          values[i + 1] = hidden_score<Config::softens>();
         if (Config::masks && half == 1) {
           at[half][kBatch + 1] = column;
           numbers.hide(p, at[half], static_cast<int>(p.keys) - column, values + i - 2);
@@ -354,7 +361,9 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& row
   for (int half = 0; half < 2; ++half) {
     const bool exists = rows.row[half] <= tile.last;
     const float sum = softmax.sum[half];
-    const float inverse = Config::guarded && sum == 0 ? 0 : weight_of(p) / sum;
+    const float inverse = Config::guarded && sum == 0 ? 0
+                          : Config::softens           ? weight_of(p) / sum
+                                                      : weight_of(p);
     Index at[kRank];
 #pragma unroll
     for (int axis = 0; axis <= kBatch; ++axis) at[axis] = rows.at[half][axis];
@@ -458,7 +467,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         pin(sums);
       }
       release(shared.v_empty[previous.stage]);
-      if constexpr (!kBytes) {
+      if constexpr (!kBytes && Config::softens) {
 #pragma unroll
         for (int i = 0; i < kSums; ++i) sums[i] *= shrink[i / 2 % 2];
       }

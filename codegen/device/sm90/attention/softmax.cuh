@@ -7,6 +7,11 @@
 
 // No score: of a key that a row does not see, of a row that has seen none.
 FUSOR_DEVICE float no_score() { return __int_as_float(0xff800000); }
+// What the score of a key becomes that a row does not see.
+template <bool kSoftens>
+FUSOR_DEVICE float hidden_score() {
+  return kSoftens ? no_score() : 0;
+}
 
 // A row lies in the four lanes of a quad.
 FUSOR_DEVICE float quad_max(float x) {
@@ -72,3 +77,34 @@ struct SoftmaxUpTo {
 };
 
 using OnlineSoftmax = SoftmaxUpTo<0>;
+
+// In place of a softmax where there is none: scores multiply values as they are.
+struct NoSoftmax {
+  float factor;
+  float largest[2], sum[2];
+
+  __device__ void begin() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      largest[half] = 0;
+      sum[half] = 1;
+    }
+  }
+  __device__ void begin_with(int, float) {}
+  template <int kCount>
+  __device__ void add(float (&)[kCount], float (&shrink)[2]) {
+    shrink[0] = shrink[1] = 1;
+  }
+  __device__ void end() {}
+};
+template <bool kSoftens, int kMost>
+struct RowsOf {
+  using Type = SoftmaxUpTo<kMost>;
+};
+template <int kMost>
+struct RowsOf<false, kMost> {
+  using Type = NoSoftmax;
+};
+// What is kept of two rows while their keys pass.
+template <bool kSoftens, int kMost = 0>
+using SoftmaxOrNone = typename RowsOf<kSoftens, kMost>::Type;

@@ -7,6 +7,7 @@
 //                  copies of v[j] have landed; barrier; copies of k[j-1] begin
 //                  O += P v[j]
 //   finish         O / sum --> Y;  largest score and sum of a row --> L
+//   no softmax     o = scores(q k^T) v: P = S in 16 bits, and nothing shrinks or is divided
 //   shared         q [queries][head]   k [keys][head]   v [keys][value], or transposed, in swizzled lines
 #include "fusor_generated.cuh"
 
@@ -84,7 +85,7 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, Rows& rows) {
       const int row = Rows::row_of(r, half);
       const bool exists = tile.has(row);
       const float sum = rows.softmax[r].sum[half];
-      const float inverse = Config::guarded && sum == 0 ? 0 : 1 / sum;
+      const float inverse = Config::guarded && sum == 0 ? 0 : Config::softens ? 1 / sum : 1;
       Index at[kRank];
       tile.find(row, at);
       store_row<Y, kValue>(p.y, at, half, inverse, rows.sums[r], static_cast<int>(p.values), exists);

@@ -45,8 +45,10 @@ struct ScoreRows {
         values[i + 1] = scored[1];
       }
       if constexpr (!kWhole) {
-        if (column < range[half].first || column >= range[half].end) values[i] = no_score();
-        if (column + 1 < range[half].first || column + 1 >= range[half].end) values[i + 1] = no_score();
+        if (column < range[half].first || column >= range[half].end)
+          values[i] = hidden_score<Config::softens>();
+        if (column + 1 < range[half].first || column + 1 >= range[half].end)
+          values[i + 1] = hidden_score<Config::softens>();
       }
     }
   }

@@ -20,7 +20,7 @@ struct WarpRows {
   using Probabilities = u32[kRowBlocks][kScores / 2];  // pairs in 16 bits
 
   ScoreRows<S, kPlainScores> rows[kRowBlocks];
-  OnlineSoftmax softmax[kRowBlocks];
+  SoftmaxOrNone<Config::softens> softmax[kRowBlocks];
   float sums[kRowBlocks][kSums];
 
   template <class Params, class Tile>
@@ -84,8 +84,10 @@ struct WarpRows {
       else
         rows[r].template score<false>(p, key, scores[r]);
       softmax[r].add(scores[r], shrink);
+      if constexpr (Config::softens) {
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) sums[r][i] *= shrink[i / 2 % 2];
+        for (int i = 0; i < kSums; ++i) sums[r][i] *= shrink[i / 2 % 2];
+      }
 #pragma unroll
       for (int i = 0; i < kScores / 2; ++i)
         probabilities[r][i] = PairConversion<Element>::narrow(scores[r][2 * i], scores[r][2 * i + 1]);
