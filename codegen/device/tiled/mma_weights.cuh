@@ -7,6 +7,7 @@
 //   load          stage k + kStages - 1:  cp.async of the weights as they are stored, each lane's to a place
 //                                         of its own; of a, in the order in which fragments read it
 //   compute       stage k:  stored words --> floats --> B --> 16-bit pairs --> mma.sync
+//                           or       --> 16-bit pairs, less a zero point, times a scale --> mma.sync
 //   finish        warps of one place add up in shared memory --> Y, the workspace of a split, or the sums of
 //                 a cluster (gather.cuh)
 //
@@ -40,8 +41,10 @@ enum : int {
   kHeld = Config::held,
 };
 enum : bool {
+  kInPairs = Config::in_pairs,  // the prologue is exact, or rounded once, in pairs of 16 bits
   kAlongK = Config::b_along_k,
-  kWholeChunks = Config::whole_chunks,  // k has no end within a chunk
+  kWholeChunks = Config::whole_chunks,    // k has no end within a stage
+  kWholeColumns = Config::whole_columns,  // nor n within a tile
 };
 static_assert(kRun % 8 == 0 && kChunks > 0 && kTileK == kChunks * kChunk * kWarpsK, "whole chunks");
 static_assert(kAlongK ? kAcross == 1 && kWarpColumns % 16 == 0 : kRun == 8 && kWarpColumns == 8 * kAcross,
@@ -99,11 +102,20 @@ FUSOR_DEVICE const char* bytes_at(const PackedPointer<T>& pointer) {
   return reinterpret_cast<const char*>(pointer.byte());
 }
 
-/// The copies of a block's part into stages.
+/// The copies of a block's part into stages. A warp takes every kTurn-th of the pieces of 32 steps of eight
+/// rows: what differs from copy to copy is known to the compiler, what differs between lanes is found once.
 struct Copies {
-  const char *a, *weights;  // this lane's first row and column, at step 0
+  enum : int {
+    kTurn = kThreads / 32,
+    kPieces = kTileK / 32,
+    kCopies = kRowBlocks * kPieces,
+    kOfBlock = kPieces < kTurn ? kPieces : kTurn,  // warps that take pieces of one block of rows
+  };
+  static_assert(kOfBlock * 32 % kChunk == 0 || kTurn * 32 % kChunk == 0, "warps take whole chunks together");
+  const char *a, *weights;  // this lane's first piece and vector, at step 0
   i64 row, other;           // bytes to the next row of a; to the next column or step of the weights
   int rows, columns;        // that exist from there on
+  int step, piece;          // of its first piece in a stage: the step, and its place in bytes
   Index end;
 
   __device__ Copies(const Params& p, const Part& part) : end(part.end) {
@@ -113,8 +125,11 @@ struct Copies {
     a = bytes_at(A::address(p.a, at));
     p.problem.first_operand(place.entry, Key{1, {}}, Key{0, {}}, at);
     row = bytes_at(A::address(p.a, at)) - a;
-    const Index first_row = place.row + lane() % 8;
-    a += first_row * row;
+    const int block = warp() / kOfBlock;
+    step = warp() % kOfBlock * 32 + lane() / 8 * 8;
+    piece = place_of(block, step);
+    const Index first_row = place.row + 8 * block + lane() % 8;
+    a += first_row * row + step * 2;
     rows = static_cast<int>(Index(p.problem.m) - first_row);
 
     Index found[B::kRank];
@@ -126,7 +141,8 @@ struct Copies {
     other = (bytes_at(W::address(p.w, found)) - origin) / kApart;
     const Index column = place.column + warp_n() * kWarpColumns + lane() / 4 * kAcross;
     columns = static_cast<int>(Index(p.problem.n) - column);
-    weights = origin + (kAlongK ? column * other : column * kBits / 8);
+    const Index first = warp_k() * kChunk + lane() % 4 * kRun;
+    weights = origin + (kAlongK ? column * other + first * kBits / 8 : first * other + column * kBits / 8);
   }
 
   /// Starts those of the steps from `k` on.
@@ -136,36 +152,38 @@ struct Copies {
   }
 
  private:
-  /// Eight lanes take a row each, so that they write without conflicts.
   __device__ void start_rows(Stage& stage, Index k) const {
-    constexpr int kPieces = kTileK / 32, kCopies = kRowBlocks * kPieces;
-    const u32 to = shared_address(stage.a);
+    const u32 to = shared_address(stage.a) + piece;
+    const char* const from = a + k * 2;
 #pragma unroll
-    for (int i = 0; i < kCopies; i += kThreads / 32) {
-      const int number = i + warp();
-      if (kCopies % (kThreads / 32) != 0 && number >= kCopies) break;
-      const int block = number / kPieces, step = number % kPieces * 32 + lane() / 8 * 8;
-      const bool inside = 8 * block < rows && k + step < end;
-      copy_async<16>(to + place_of(block, step), inside ? a + 8 * block * row + (k + step) * 2 : a, inside);
+    for (int i = 0; i < kCopies; i += kTurn) {
+      if (kCopies % kTurn != 0 && i + warp() >= kCopies) break;
+      const int block = i / kPieces, on = kPieces < kTurn ? 0 : i % kPieces * 32;
+      const bool inside = 8 * block < rows && (kWholeChunks || k + step + on < end);
+      copy_async<16>(to + place_of_block(block, on), from + 8 * block * row + on * 2, inside);
     }
   }
-  /// Of eight steps of this lane's row in a block of eight.
-  static __device__ u32 place_of(int block, int step) {
+  /// Where a chunk's first piece of a block of rows lies.
+  static __device__ int place_of_block(int block, int step) {
+    return (step / kChunk * (kRun / 8 * kRowBlocks) + block) * 512;
+  }
+  /// Where eight steps of this lane's row in it do: eight lanes, of as many rows, write without conflicts.
+  static __device__ int place_of(int block, int step) {
     const int t = step % kChunk / kRun, g = lane() % 8;
-    return ((step / kChunk * (kRun / 8) + step % kRun / 8) * kRowBlocks + block) * 512 +
-           (8 * t + (g ^ 2 * t)) * 16;
+    return place_of_block(block, step) + step % kRun / 8 * (kRowBlocks * 512) + (8 * t + (g ^ 2 * t)) * 16;
   }
 
   __device__ void start_weights(Stage& stage, Index k) const {
+    const Index first = k + warp_k() * kChunk + lane() % 4 * kRun;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const Index step = k + (chunk * kWarpsK + warp_k()) * kChunk + lane() % 4 * kRun;
-      const char* from = weights + (kAlongK ? step * kBits / 8 : step * other);
+      const int on = chunk * kWarpsK * kChunk;
+      const char* from = weights + (kAlongK ? (k + on) * kBits / 8 : (k + on) * other);
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        const bool inside = kAlongK ? 8 * i < columns && step < end : columns > 0 && step + i < end;
-        copy_async<sizeof(Vector)>(shared_address(&stage.weights[warp()][chunk][i][lane()]),
-                                   inside ? from : weights, inside);
+        bool inside = kWholeColumns || (kAlongK ? 8 * i : 0) < columns;
+        if constexpr (!kWholeChunks) inside = inside && first + on + (kAlongK ? 0 : i) < end;
+        copy_async<sizeof(Vector)>(shared_address(&stage.weights[warp()][chunk][i][lane()]), from, inside);
         from += kAlongK ? 8 * other : other;
       }
     }
@@ -213,6 +231,15 @@ struct HeldOperand {
     for (int i = 0; i < N; ++i) values[i] = value[!kPerColumn ? 0 : kAlongK ? vector : first + i];
     return values;
   }
+
+  /// Those of a word of vector `vector`, as PairedWord has them.
+  __device__ void pairs(int vector, int first, u32 (&to)[kOfWord / 2]) const {
+    const Vec<typename Site::Value, kOfWord> values = of<kOfWord>(vector, first);
+#pragma unroll
+    for (int i = 0; i < kOfWord / 2; ++i)
+      to[i] = PairConversion<ElementB>::narrow(static_cast<float>(values[kOfWord == 8 ? i : 2 * i]),
+                                               static_cast<float>(values[kOfWord == 8 ? i + 4 : 2 * i + 1]));
+  }
 };
 struct NoOperand {
   template <class... Arguments>
@@ -221,6 +248,7 @@ struct NoOperand {
   __device__ Vec<float, N> of(int, int) const {
     return {};
   }
+  __device__ void pairs(int, int, u32 (&)[kOfWord / 2]) const {}
 };
 
 struct Held {
@@ -233,6 +261,30 @@ struct Held {
     if constexpr (kHeld > 0) first.load(p, p.h0, place, step);
     if constexpr (kHeld > 1) second.load(p, p.h1, place, step);
     if constexpr (kHeld > 2) third.load(p, p.h2, place, step);
+  }
+
+  /// Pairs of the operand in place `at`.
+  template <int kAt>
+  __device__ void pairs(int vector, int element, u32 (&to)[kOfWord / 2]) const {
+    if constexpr (kAt == 0) first.pairs(vector, element, to);
+    if constexpr (kAt == 1) second.pairs(vector, element, to);
+  }
+
+  /// A word's weights behind the prologue, in pairs: less the zero points, times the scales.
+  template <class T = Stored>
+  __device__ void apply_to_pairs(int vector, int element, u32 word, u32 (&to)[kOfWord / 2]) const {
+    PairedWord<T, ElementB>::pairs(word, to);
+    u32 held[kOfWord / 2];
+    if constexpr (Config::zero >= 0) {
+      pairs<Config::zero>(vector, element, held);
+#pragma unroll
+      for (int i = 0; i < kOfWord / 2; ++i) to[i] = subtract_pairs<ElementB>(to[i], held[i]);
+    }
+    if constexpr (Config::scale >= 0) {
+      pairs<Config::scale>(vector, element, held);
+#pragma unroll
+      for (int i = 0; i < kOfWord / 2; ++i) to[i] = multiply_pairs<ElementB>(to[i], held[i]);
+    }
   }
 
   /// N weights of a lane behind the prologue, from the first one's place on.
@@ -290,7 +342,7 @@ struct WarpSums {
 #pragma unroll
         for (int s = 0; s < 4; ++s) {
           const int column =
-              warp_n() * kWarpColumns + (kAlongK ? 16 * i + 8 * (s / 2) + g : g * kAcross + 2 * i + s / 2);
+              warp_n() * kWarpColumns + (kAlongK ? 16 * i + 8 * (s / 2) + g : g * kAcross + across_of(i, s / 2));
           Sum& to = staged[(8 * r + 2 * t + s % 2) * kStagedPitch + column];
           to = adds ? to + sum[i][r][s] : sum[i][r][s];
         }
@@ -301,38 +353,70 @@ struct WarpSums {
     const int g = lane() / 4, t = lane() % 4;
     return (8 * t + (g ^ 2 * t)) * 16;
   }
-  /// Eight steps of a row in each block of eight rows.
+  /// The column of a lane's vector across k that is in the lower or the upper half of a block.
+  static __device__ int across_of(int block, int half) {
+    if constexpr (kInPairs && kOfWord == 8)
+      return block / 4 * 8 + block % 4 + 4 * half;
+    else
+      return 2 * block + half;
+  }
+
+  /// Eight steps of a row in each block of eight rows, in the order of the weights' pairs.
   struct Rows {
-    Vec<u32, 4> words[kRowBlocks];
+    u32 words[kRowBlocks][4];
     __device__ Rows(u32 from) {
 #pragma unroll
-      for (int r = 0; r < kRowBlocks; ++r)
+      for (int r = 0; r < kRowBlocks; ++r) {
+        u32 read[4];
         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(words[r][0]), "=r"(words[r][1]), "=r"(words[r][2]), "=r"(words[r][3])
+                     : "=r"(read[0]), "=r"(read[1]), "=r"(read[2]), "=r"(read[3])
                      : "r"(from + r * 512));
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          words[r][i] = kInPairs && kAlongK && kOfWord == 8
+                            ? __byte_perm(read[i / 2], read[2 + i / 2], i % 2 == 0 ? 0x5410 : 0x7632)
+                            : read[i];
+      }
     }
   };
-  static __device__ u32 pair(float low, float high) { return PairConversion<ElementB>::narrow(low, high); }
 
-  /// `low`, `high`: eight steps of a column of the upper and of the lower half of a block.
-  __device__ void add(int block, const float (&low)[8], const float (&high)[8], const Rows& rows,
-                      bool exists) {
+  /// `low`, `high`: eight steps of a column of the lower and of the upper half of a block, in pairs.
+  __device__ void add(int block, const u32 (&low)[4], const u32 (&high)[4], const Rows& rows) {
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      u32 weights[4] = {pair(low[4 * s], low[4 * s + 1]), pair(high[4 * s], high[4 * s + 1]),
-                        pair(low[4 * s + 2], low[4 * s + 3]), pair(high[4 * s + 2], high[4 * s + 3])};
-      if constexpr (!kWholeChunks)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) weights[i] = exists ? weights[i] : 0;
+      const u32 weights[4] = {low[2 * s], high[2 * s], low[2 * s + 1], high[2 * s + 1]};
 #pragma unroll
       for (int r = 0; r < kRowBlocks; ++r)
         multiply_add(sum[block][r], weights, rows.words[r][2 * s], rows.words[r][2 * s + 1]);
     }
   }
 
-  __device__ void add_along_k(const Params& p, const Place& place, const Vector* weights, u32 rows,
-                              Index step, Index end, const Held& held) {
-    const int g = lane() / 4;
+  /// Eight steps of a vector along k, from its element 8 q on, in pairs.
+  __device__ void eight_steps(const Params& p, const Place& place, const Vector& stored, int vector, int q,
+                              Index step, const Held& held, u32 (&to)[4]) const {
+    constexpr int kOfEight = 8 / kOfWord;
+    if constexpr (kInPairs) {
+#pragma unroll
+      for (int word = 0; word < kOfEight; ++word)
+        held.apply_to_pairs(vector, 0, stored[q * kOfEight + word],
+                            reinterpret_cast<u32(&)[kOfWord / 2]>(to[word * kOfWord / 2]));
+    } else {
+      Index at[B::kRank];
+      const Index column = place.column + warp_n() * kWarpColumns + 8 * vector + lane() / 4;
+      find_weight(p, place.entry, column, step + 8 * q, at);
+      Vec<float, 8> floats;
+#pragma unroll
+      for (int word = 0; word < kOfEight; ++word)
+        StoredWord<Stored>::floats(stored[q * kOfEight + word],
+                                   reinterpret_cast<float(&)[kOfWord]>(floats.lane[word * kOfWord]));
+      const Vec<float, 8> passed = held.template apply<8, B>(p, at, vector, 8 * q, floats);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[i] = PairConversion<ElementB>::narrow(passed[2 * i], passed[2 * i + 1]);
+    }
+  }
+
+  __device__ void add_along_k(const Params& p, const Place& place, const Vector* weights, u32 rows, Index step,
+                              Index end, const Held& held) {
     Vector vectors[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) vectors[i] = weights[32 * i];
@@ -341,57 +425,76 @@ struct WarpSums {
       const Rows of_rows(rows + q * (kRowBlocks * 512));
 #pragma unroll
       for (int block = 0; block < kColumnBlocks; ++block) {
-        float values[2][8];
+        u32 pairs[2][4];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int vector = 2 * block + half;
-          Index at[B::kRank];
-          find_weight(p, place.entry, place.column + warp_n() * kWarpColumns + 8 * vector + g, step + 8 * q,
-                      at);
-          Vec<float, 8> stored;
+          eight_steps(p, place, vectors[vector], vector, q, step, held, pairs[half]);
+          if constexpr (!kWholeChunks)
 #pragma unroll
-          for (int word = 0; word < 8 / kOfWord; ++word)
-            StoredWord<Stored>::floats(vectors[vector][q * (8 / kOfWord) + word],
-                                       reinterpret_cast<float(&)[kOfWord]>(stored.lane[word * kOfWord]));
-          const Vec<float, 8> passed = held.template apply<8, B>(p, at, vector, 8 * q, stored);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) values[half][i] = passed[i];
+            for (int i = 0; i < 4; ++i) pairs[half][i] = step < end ? pairs[half][i] : 0;
         }
-        add(block, values[0], values[1], of_rows, step < end);
+        add(block, pairs[0], pairs[1], of_rows);
       }
     }
   }
 
-  /// A word of neighbouring columns of each of eight steps at a time: their pairs are made across steps.
-  __device__ void add_along_n(const Params& p, const Place& place, const Vector* weights, u32 rows,
-                              Index step, Index end, const Held& held) {
+  /// A word of neighbouring columns of each of eight steps at a time: pairs of steps are made of theirs.
+  __device__ void add_along_n(const Params& p, const Place& place, const Vector* weights, u32 rows, Index step,
+                              Index end, const Held& held) {
     const Rows of_rows(rows);
-    const Index column = place.column + warp_n() * kWarpColumns + lane() / 4 * kAcross;
 #pragma unroll
     for (int word = 0; word < kWords; ++word) {
-      Vec<float, kOfWord> passed[8];
+      u32 pairs[kOfWord][4];  // by column, then by step
+      if constexpr (kInPairs)
+        turn_pairs(weights, word, held, pairs);
+      else
+        turn_floats(p, place, weights, word, step, held, pairs);
+      if constexpr (!kWholeChunks)
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        Index at[B::kRank];
-        find_weight(p, place.entry, column + word * kOfWord, step + i, at);
-        Vec<float, kOfWord> stored;
-        StoredWord<Stored>::floats(weights[32 * i][word], stored.lane);
-        passed[i] = held.template apply<kOfWord, B>(p, at, i, word * kOfWord, stored);
-        if constexpr (!kWholeChunks)
+        for (int c = 0; c < kOfWord; ++c)
 #pragma unroll
-          for (int c = 0; c < kOfWord; ++c) passed[i][c] = step + i < end ? passed[i][c] : 0.0f;
-      }
+          for (int i = 0; i < 4; ++i)
+            pairs[c][i] &= (step + 2 * i < end ? 0xffffu : 0u) | (step + 2 * i + 1 < end ? 0xffff0000u : 0u);
 #pragma unroll
-      for (int c = 0; c < kOfWord; c += 2) {
-        float values[2][8];
+      for (int c = 0; c < kOfWord / 2; ++c)
+        add(word * kOfWord / 2 + c, pairs[2 * c], pairs[2 * c + 1], of_rows);
+    }
+  }
+
+  /// pairs[2 c], pairs[2 c + 1]: of the columns in pair c.
+  __device__ void turn_pairs(const Vector* weights, int word, const Held& held,
+                             u32 (&pairs)[kOfWord][4]) const {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          values[0][i] = passed[i][c];
-          values[1][i] = passed[i][c + 1];
-        }
-        add((word * kOfWord + c) / 2, values[0], values[1], of_rows, true);
+    for (int i = 0; i < 4; ++i) {
+      u32 first[kOfWord / 2], second[kOfWord / 2];
+      held.apply_to_pairs(2 * i, word * kOfWord, weights[32 * (2 * i)][word], first);
+      held.apply_to_pairs(2 * i + 1, word * kOfWord, weights[32 * (2 * i + 1)][word], second);
+#pragma unroll
+      for (int c = 0; c < kOfWord / 2; ++c) {
+        pairs[2 * c][i] = __byte_perm(first[c], second[c], 0x5410);
+        pairs[2 * c + 1][i] = __byte_perm(first[c], second[c], 0x7632);
       }
     }
+  }
+
+  __device__ void turn_floats(const Params& p, const Place& place, const Vector* weights, int word, Index step,
+                              const Held& held, u32 (&pairs)[kOfWord][4]) const {
+    const Index column = place.column + warp_n() * kWarpColumns + lane() / 4 * kAcross + word * kOfWord;
+    Vec<float, kOfWord> passed[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      Index at[B::kRank];
+      find_weight(p, place.entry, column, step + i, at);
+      Vec<float, kOfWord> stored;
+      StoredWord<Stored>::floats(weights[32 * i][word], stored.lane);
+      passed[i] = held.template apply<kOfWord, B>(p, at, i, word * kOfWord, stored);
+    }
+#pragma unroll
+    for (int c = 0; c < kOfWord; ++c)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        pairs[c][i] = PairConversion<ElementB>::narrow(passed[2 * i][c], passed[2 * i + 1][c]);
   }
 };
 

@@ -53,13 +53,15 @@ struct Problem : TiledProblem {
   int64_t bits;    ///< of a stored weight
   int64_t vector;  ///< the longest of weights, in elements
   int64_t run;     ///< steps of k that a lane has side by side
+  std::optional<PairedOps> paired;
 
   Problem(const Fusion& whole_, const Fusion& plain, const StoredWeights& weights_, const DeviceInfo& device_)
       : TiledProblem(plain, device_, {kRowWidths, kWeightWidths, kStoreWidths}),
         whole(whole_),
         device(device_),
         weights(weights_),
-        bits(is_packed(weights_.type) ? 4 : 8) {
+        bits(is_packed(weights_.type) ? 4 : 8),
+        paired(paired_ops(weights_, device_.compute_capability)) {
     constexpr int64_t kCopyBits = 128;
     vector = std::min(load_b.width, kCopyBits / bits);
     if (along_k())
@@ -151,9 +153,13 @@ std::vector<ConfigValue> config_of(const Problem& problem, const Schedule& sched
                                   {"across", schedule.across},
                                   {"warp_columns", schedule.warp_columns},
                                   {"whole_chunks", problem.view.k % schedule.tile.k == 0},
+                                  {"whole_columns", problem.view.n % schedule.tile.n == 0},
                                   {"blocked", weights.block > 0},
                                   {"held", static_cast<int64_t>(weights.held.size())},
                                   {"held_moves", moves(problem)},
+                                  {"in_pairs", problem.paired.has_value()},
+                                  {"zero", problem.paired ? int64_t{problem.paired->zero} : -1},
+                                  {"scale", problem.paired ? int64_t{problem.paired->scale} : -1},
                                   {"blocks_per_sm", schedule.blocks_per_sm},
                                   {"shared_bytes", schedule.shared_bytes},
                                   {"ElementA", weights.element},
@@ -185,24 +191,29 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
 
 // --- Costs ---
 
-// Instructions of a lane for a weight: its value as a float, its place in a pair; for a vector that is
-// copied, and for a product or a row's fragment that is read, all by the kernel's text.
-constexpr double kPair = 0.5, kOfVector = 8, kOfProduct = 1, kOfFragment = 1.5, kOfHeld = 8;
+// Instructions of a lane for a vector that is copied, for a product, for a row's fragment that is read, and for
+// a held value; all by the kernel's text.
+constexpr double kOfVector = 8, kOfProduct = 1, kOfFragment = 1.5, kOfHeld = 8;
 // The share of the schedulers' pace that is reached, and of the tensor cores' by mma.sync.
 constexpr double kPace = 0.62, kTensorPace = 0.5;
 // Until the first chunk is there, and from the last one on.
 constexpr double kStart = 2.0e-6;
 
-double decoding(DataType type) {
-  switch (type) {
-    case DataType::f4_e2m1:
-      return 3.6;
-    case DataType::f8_e4m3:
-    case DataType::f8_e5m2:
-      return 2;
-    default:
-      return 2.2;
+// Instructions of a weight until it is one of a pair: in pairs, or by way of fp32.
+double of_weight(const Problem& problem) {
+  const DataType type = problem.weights.type;
+  if (problem.paired) {
+    const double ops = (problem.paired->zero >= 0 ? 0.5 : 0) + (problem.paired->scale >= 0 ? 0.5 : 0);
+    const double decoding = type == DataType::f4_e2m1                          ? 2.2
+                            : is_packed(type)                                  ? 1.3
+                            : problem.weights.element == DataType::bf16        ? 2
+                            : type == DataType::i8 || type == DataType::u8     ? 1.1
+                                                                               : 0.5;
+    return decoding + ops + (problem.along_k() ? 0 : 0.5);
   }
+  constexpr double kPair = 0.5;
+  const double decoding = type == DataType::f4_e2m1 ? 3.6 : is_packed(type) ? 2.2 : 2;
+  return decoding + cost_of(problem.weights.ops, problem.whole).instructions + kPair;
 }
 
 Work cost(const Problem& problem, const Schedule& schedule) {
@@ -215,7 +226,7 @@ Work cost(const Problem& problem, const Schedule& schedule) {
   const double of_vector = static_cast<double>(problem.along_k() ? problem.run : schedule.across);
   const double shared_fragments =
       static_cast<double>(problem.along_k() ? schedule.warp_columns / 8 : schedule.across);
-  double instructions = decoding(problem.weights.type) + ops.instructions + kPair + kOfVector / of_vector +
+  double instructions = of_weight(problem) + kOfVector / of_vector +
                         row_blocks * (kOfProduct / 8 + kOfFragment / (8 * shared_fragments));
   if (moves(problem)) {
     const double held = static_cast<double>(problem.weights.held.size());

@@ -65,7 +65,74 @@ Expr hand_over(Expr& ops, int at, int input, DataType type) {
   return load;
 }
 
+// What is left of a node behind conversions that keep its value.
+int unconverted(const Expr& ops, int at, DataType element) {
+  for (;;) {
+    const Node& node = ops.node(at);
+    const bool keeps = node.kind == Node::Kind::pointwise && node.pointwise.mode == PointwiseMode::identity &&
+                       node.pointwise.compute == DataType::f32 && has_default_parameters(node.pointwise) &&
+                       (node.type == DataType::f32 || node.type == element);
+    if (!keeps) return at;
+    at = node.args[0];
+  }
+}
+
+// The place in `held` of a node that is handed over; -1: it is computed, or the weights.
+int held_at(const Expr& ops, int at, DataType element) {
+  const Node& node = ops.node(unconverted(ops, at, element));
+  return node.kind == Node::Kind::input ? node.input - 1 : -1;
+}
+
+bool is_op(const Node& node, PointwiseMode mode, DataType element) {
+  return node.kind == Node::Kind::pointwise && node.pointwise.mode == mode &&
+         node.pointwise.compute == DataType::f32 && has_default_parameters(node.pointwise) &&
+         (node.type == DataType::f32 || node.type == element);
+}
+
+bool are_exact_weights(DataType stored, DataType element, bool converts_fp8) {
+  if (stored == DataType::f8_e5m2) return element == DataType::f16;
+  if (stored == DataType::f8_e4m3) return element == DataType::f16 && converts_fp8;
+  return element == DataType::f16 || stored != DataType::u8;
+}
+
+// Differences of whole numbers: 11 bits in fp16, 8 in bf16.
+bool is_exact_zero(DataType zero, DataType stored, DataType element) {
+  const bool whole = stored == DataType::i8 || stored == DataType::u8 || stored == DataType::i4;
+  if (!whole) return false;
+  if (element == DataType::f16) return zero == DataType::i8 || zero == DataType::u8 || zero == DataType::i4;
+  return zero == DataType::i4 && stored == DataType::i4;
+}
+
+bool is_exact_scale(DataType scale, DataType element) {
+  return scale == element || scale == DataType::f8_e4m3 || scale == DataType::f8_e5m2 ||
+         (scale == DataType::f8_e8m0 && element == DataType::bf16);
+}
+
 }  // namespace
+
+std::optional<PairedOps> paired_ops(const StoredWeights& weights, int compute_capability) {
+  constexpr int kConvertsFp8 = 89;
+  const DataType element = weights.element;
+  const Expr& ops = weights.ops;
+  if (!are_exact_weights(weights.type, element, compute_capability >= kConvertsFp8)) return std::nullopt;
+  const auto type_of = [&](int held) { return weights.held[static_cast<size_t>(held)].nodes.front().type; };
+  PairedOps found;
+  int at = unconverted(ops, yielded(ops), element);
+  if (const Node& node = ops.node(at); is_op(node, PointwiseMode::mul, element)) {
+    const int first = held_at(ops, node.args[0], element), second = held_at(ops, node.args[1], element);
+    found.scale = std::max(first, second);
+    if (found.scale < 0 || !is_exact_scale(type_of(found.scale), element)) return std::nullopt;
+    at = unconverted(ops, node.args[first < 0 ? 0 : 1], element);
+  }
+  if (const Node& node = ops.node(at); is_op(node, PointwiseMode::sub, element)) {
+    found.zero = held_at(ops, node.args[1], element);
+    if (found.zero < 0 || !is_exact_zero(type_of(found.zero), weights.type, element)) return std::nullopt;
+    at = unconverted(ops, node.args[0], element);
+  }
+  const bool is_weights = ops.node(at).kind == Node::Kind::input && ops.node(at).input == 0;
+  const bool uses_all = std::ssize(weights.held) == (found.zero >= 0) + (found.scale >= 0);
+  return is_weights && uses_all ? std::optional(found) : std::nullopt;
+}
 
 bool varies_along(const Expr& held, int axis) {
   return held.domain[axis] > 1 && held.nodes.front().access.strides[axis] != 0;
