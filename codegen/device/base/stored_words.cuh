@@ -120,8 +120,8 @@ FUSOR_DEVICE u32 subtract_pairs(u32 a, u32 b) {
   return PairMath<Element>::multiply_add(b, PairMath<Element>::kMinusOne, a);
 }
 
-/// The elements of a word as pairs: number i holds elements i and i + 4 of a word of eight, 2 i and 2 i + 1 of
-/// one of four.
+/// The elements of a word as pairs: number i holds elements i and i + 4 of a word of eight, 2 i and 2 i + 1
+/// of one of four.
 template <class T, class Element>
 struct PairedWord {  // for others there is none
   template <int N>
@@ -181,7 +181,9 @@ FUSOR_DEVICE void pairs_of_bytes(u32 word, u32 base, u32 (&to)[2]) {
 }
 template <>
 struct PairedWord<u8, f16> {
-  static __device__ __forceinline__ void pairs(u32 word, u32 (&to)[2]) { pairs_of_bytes(word, 0x64006400, to); }
+  static __device__ __forceinline__ void pairs(u32 word, u32 (&to)[2]) {
+    pairs_of_bytes(word, 0x64006400, to);
+  }
 };
 template <>
 struct PairedWord<i8, f16> {

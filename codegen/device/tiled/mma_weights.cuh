@@ -64,11 +64,16 @@ struct Stage {
   alignas(128) u8 a[kTileM * kTileK * 2];
   alignas(128) Vector weights[kThreads / 32][kChunks][kVectors][32];
 };
-enum : int { kStagedPitch = kTileN + 4 };
+enum : int { kStagedPitch = kTileN + 4, kStaged = kTileM * kStagedPitch };
+/// Sums of the warps that share columns, each as lanes have them, and of the block, for others of a cluster.
+struct StagedSums {
+  alignas(16) Sum of_warps[kWarpsK][kStaged];
+  alignas(16) Sum of_block[kBlocks > 1 ? kStaged : 4];
+};
 struct Shared {
   union {
     Stage stages[kStages];
-    alignas(16) Sum staged[kTileM * kStagedPitch];
+    StagedSums sums;
   };
 };
 static_assert(sizeof(Shared) == Config::shared_bytes, "the engine asks for as much");
@@ -102,16 +107,27 @@ FUSOR_DEVICE const char* bytes_at(const PackedPointer<T>& pointer) {
   return reinterpret_cast<const char*>(pointer.byte());
 }
 
-/// The copies of a block's part into stages. A warp takes every kTurn-th of the pieces of 32 steps of eight
+/// Where eight steps of a row of `a` lie in a stage, in bytes: as lanes read fragments, 512 bytes for the
+/// same steps of eight rows. Neither lanes that copy lines of 128 bytes nor lanes that read meet in a bank.
+FUSOR_DEVICE int turned(int chunk, int q) {
+  return kRun == 32 ? (q & 1) | (q & 2) << 1 : kRun == 16 ? q & 1 : chunk & 1;
+}
+FUSOR_DEVICE int place_of_steps(int row, int step) {
+  const int chunk = step / kChunk, t = step % kChunk / kRun, q = step % kRun / 8;
+  return ((chunk * (kRun / 8) + q) * kRowBlocks + row / 8) * 512 +
+         (8 * t + (row % 8 ^ 2 * t ^ turned(chunk, q))) * 16;
+}
+
+/// The copies of a block's part into stages. A warp takes every kTurn-th of the pieces of 64 steps of four
 /// rows: what differs from copy to copy is known to the compiler, what differs between lanes is found once.
 struct Copies {
   enum : int {
     kTurn = kThreads / 32,
-    kPieces = kTileK / 32,
-    kCopies = kRowBlocks * kPieces,
-    kOfBlock = kPieces < kTurn ? kPieces : kTurn,  // warps that take pieces of one block of rows
+    kPieces = kTileK / 64,
+    kCopies = kTileM / 4 * kPieces,
+    kOfRows = kPieces < kTurn ? kPieces : kTurn,  // warps that take pieces of the same rows
   };
-  static_assert(kOfBlock * 32 % kChunk == 0 || kTurn * 32 % kChunk == 0, "warps take whole chunks together");
+  static_assert(kTileK % 64 == 0 && (kPieces & (kPieces - 1)) == 0, "warps take whole lines");
   const char *a, *weights;  // this lane's first piece and vector, at step 0
   i64 row, other;           // bytes to the next row of a; to the next column or step of the weights
   int rows, columns;        // that exist from there on
@@ -125,10 +141,10 @@ struct Copies {
     a = bytes_at(A::address(p.a, at));
     p.problem.first_operand(place.entry, Key{1, {}}, Key{0, {}}, at);
     row = bytes_at(A::address(p.a, at)) - a;
-    const int block = warp() / kOfBlock;
-    step = warp() % kOfBlock * 32 + lane() / 8 * 8;
-    piece = place_of(block, step);
-    const Index first_row = place.row + 8 * block + lane() % 8;
+    step = warp() % kOfRows * 64 + lane() % 8 * 8;
+    const int in_tile = warp() / kOfRows * 4 + lane() / 8;
+    piece = place_of_steps(in_tile, step);
+    const Index first_row = place.row + in_tile;
     a += first_row * row + step * 2;
     rows = static_cast<int>(Index(p.problem.m) - first_row);
 
@@ -153,24 +169,17 @@ struct Copies {
 
  private:
   __device__ void start_rows(Stage& stage, Index k) const {
-    const u32 to = shared_address(stage.a) + piece;
+    const u32 to = shared_address(stage.a);
     const char* const from = a + k * 2;
 #pragma unroll
     for (int i = 0; i < kCopies; i += kTurn) {
       if (kCopies % kTurn != 0 && i + warp() >= kCopies) break;
-      const int block = i / kPieces, on = kPieces < kTurn ? 0 : i % kPieces * 32;
-      const bool inside = 8 * block < rows && (kWholeChunks || k + step + on < end);
-      copy_async<16>(to + place_of_block(block, on), from + 8 * block * row + on * 2, inside);
+      // Rows 4 to 7 of a block of eight: their places differ in one bit.
+      const int at = i / kPieces * 4, on = kPieces < kTurn ? 0 : i % kPieces * 64;
+      const bool inside = at < rows && (kWholeChunks || k + step + on < end);
+      const int place = (piece ^ at % 8 * 16) + at / 8 * 512 + on / 8 * (kRowBlocks * 64);
+      copy_async<16>(to + place, from + at * row + on * 2, inside);
     }
-  }
-  /// Where a chunk's first piece of a block of rows lies.
-  static __device__ int place_of_block(int block, int step) {
-    return (step / kChunk * (kRun / 8 * kRowBlocks) + block) * 512;
-  }
-  /// Where eight steps of this lane's row in it do: eight lanes, of as many rows, write without conflicts.
-  static __device__ int place_of(int block, int step) {
-    const int t = step % kChunk / kRun, g = lane() % 8;
-    return place_of_block(block, step) + step % kRun / 8 * (kRowBlocks * 512) + (8 * t + (g ^ 2 * t)) * 16;
   }
 
   __device__ void start_weights(Stage& stage, Index k) const {
@@ -323,8 +332,9 @@ struct WarpSums {
 
   __device__ void add_chunk(const Params& p, const Place& place, const Stage& stage, int chunk, Index step,
                             Index end, const Held& held) {
-    const u32 rows = shared_address(stage.a) + (chunk * kWarpsK + warp_k()) * (kRun / 8 * kRowBlocks * 512) +
-                     place_in_rows();
+    const int number = chunk * kWarpsK + warp_k();
+    const u32 rows =
+        shared_address(stage.a) + place_of_steps(lane() / 4, number * kChunk + lane() % 4 * kRun);
     const Vector* const weights = &stage.weights[warp()][chunk][0][lane()];
     if constexpr (kAlongK)
       add_along_k(p, place, weights, rows, step, end, held);
@@ -332,27 +342,27 @@ struct WarpSums {
       add_along_n(p, place, weights, rows, step, end, held);
   }
 
-  /// Adds them to staged sums, or stores them first.
-  __device__ void stage(Sum* staged, bool adds) const {
+  /// Stores them to where staged_place() finds them: without conflicts of banks.
+  __device__ void stage(Sum* staged) const {
     const int g = lane() / 4, t = lane() % 4;
 #pragma unroll
     for (int i = 0; i < kColumnBlocks; ++i)
 #pragma unroll
       for (int r = 0; r < kRowBlocks; ++r)
 #pragma unroll
-        for (int s = 0; s < 4; ++s) {
-          const int column =
-              warp_n() * kWarpColumns + (kAlongK ? 16 * i + 8 * (s / 2) + g : g * kAcross + across_of(i, s / 2));
-          Sum& to = staged[(8 * r + 2 * t + s % 2) * kStagedPitch + column];
-          to = adds ? to + sum[i][r][s] : sum[i][r][s];
-        }
+        for (int s = 0; s < 4; ++s)
+          staged[(8 * r + 2 * t + s % 2) * kStagedPitch + warp_n() * kWarpColumns +
+                 (kAlongK ? 16 * i + 8 * (s / 2) : 8 * across_of(i, s / 2)) + g] = sum[i][r][s];
+  }
+  /// The place in a line of staged sums of a column of the tile. Of vectors across k, the first columns of
+  /// all lanes are neighbours, then the second ones.
+  static __device__ int staged_place(int column) {
+    if constexpr (kAlongK) return column;
+    const int in_warp = column % kWarpColumns;
+    return column - in_warp + in_warp % kAcross * 8 + in_warp / kAcross;
   }
 
  private:
-  static __device__ u32 place_in_rows() {
-    const int g = lane() / 4, t = lane() % 4;
-    return (8 * t + (g ^ 2 * t)) * 16;
-  }
   /// The column of a lane's vector across k that is in the lower or the upper half of a block.
   static __device__ int across_of(int block, int half) {
     if constexpr (kInPairs && kOfWord == 8)
@@ -415,14 +425,14 @@ struct WarpSums {
     }
   }
 
-  __device__ void add_along_k(const Params& p, const Place& place, const Vector* weights, u32 rows, Index step,
-                              Index end, const Held& held) {
+  __device__ void add_along_k(const Params& p, const Place& place, const Vector* weights, u32 rows,
+                              Index step, Index end, const Held& held) {
     Vector vectors[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) vectors[i] = weights[32 * i];
 #pragma unroll
     for (int q = 0; q < kRun / 8; ++q) {
-      const Rows of_rows(rows + q * (kRowBlocks * 512));
+      const Rows of_rows((rows ^ turned(0, q) * 16) + q * (kRowBlocks * 512));
 #pragma unroll
       for (int block = 0; block < kColumnBlocks; ++block) {
         u32 pairs[2][4];
@@ -440,16 +450,19 @@ struct WarpSums {
   }
 
   /// A word of neighbouring columns of each of eight steps at a time: pairs of steps are made of theirs.
-  __device__ void add_along_n(const Params& p, const Place& place, const Vector* weights, u32 rows, Index step,
-                              Index end, const Held& held) {
+  __device__ void add_along_n(const Params& p, const Place& place, const Vector* weights, u32 rows,
+                              Index step, Index end, const Held& held) {
     const Rows of_rows(rows);
+    Vector vectors[kVectors];
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) vectors[i] = weights[32 * i];
 #pragma unroll
     for (int word = 0; word < kWords; ++word) {
       u32 pairs[kOfWord][4];  // by column, then by step
       if constexpr (kInPairs)
-        turn_pairs(weights, word, held, pairs);
+        turn_pairs(vectors, word, held, pairs);
       else
-        turn_floats(p, place, weights, word, step, held, pairs);
+        turn_floats(p, place, vectors, word, step, held, pairs);
       if constexpr (!kWholeChunks)
 #pragma unroll
         for (int c = 0; c < kOfWord; ++c)
@@ -463,13 +476,13 @@ struct WarpSums {
   }
 
   /// pairs[2 c], pairs[2 c + 1]: of the columns in pair c.
-  __device__ void turn_pairs(const Vector* weights, int word, const Held& held,
+  __device__ void turn_pairs(const Vector (&weights)[kVectors], int word, const Held& held,
                              u32 (&pairs)[kOfWord][4]) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       u32 first[kOfWord / 2], second[kOfWord / 2];
-      held.apply_to_pairs(2 * i, word * kOfWord, weights[32 * (2 * i)][word], first);
-      held.apply_to_pairs(2 * i + 1, word * kOfWord, weights[32 * (2 * i + 1)][word], second);
+      held.apply_to_pairs(2 * i, word * kOfWord, weights[(2 * i) % kVectors][word], first);
+      held.apply_to_pairs(2 * i + 1, word * kOfWord, weights[(2 * i + 1) % kVectors][word], second);
 #pragma unroll
       for (int c = 0; c < kOfWord / 2; ++c) {
         pairs[2 * c][i] = __byte_perm(first[c], second[c], 0x5410);
@@ -478,8 +491,8 @@ struct WarpSums {
     }
   }
 
-  __device__ void turn_floats(const Params& p, const Place& place, const Vector* weights, int word, Index step,
-                              const Held& held, u32 (&pairs)[kOfWord][4]) const {
+  __device__ void turn_floats(const Params& p, const Place& place, const Vector (&weights)[kVectors],
+                              int word, Index step, const Held& held, u32 (&pairs)[kOfWord][4]) const {
     const Index column = place.column + warp_n() * kWarpColumns + lane() / 4 * kAcross + word * kOfWord;
     Vec<float, kOfWord> passed[8];
 #pragma unroll
@@ -487,7 +500,7 @@ struct WarpSums {
       Index at[B::kRank];
       find_weight(p, place.entry, column, step + i, at);
       Vec<float, kOfWord> stored;
-      StoredWord<Stored>::floats(weights[32 * i][word], stored.lane);
+      StoredWord<Stored>::floats(weights[i % kVectors][word], stored.lane);
       passed[i] = held.template apply<kOfWord, B>(p, at, i, word * kOfWord, stored);
     }
 #pragma unroll
@@ -504,27 +517,33 @@ FUSOR_DEVICE void sum_part(const Params& p, const Part& part, Shared& shared, Wa
   const auto step_of = [](Index k, int chunk) {
     return k + (chunk * kWarpsK + warp_k()) * kChunk + lane() % 4 * kRun;
   };
+  // Neighbouring blocks begin at different steps: all of them at once would ask for the same lines of a.
+  const Index stages = (part.end - part.begin + kTileK - 1) / kTileK;
+  const Index first = block_number() % stages;
+  const auto at = [&](Index number) {
+    const Index turn = first + number;
+    return part.begin + (turn < stages ? turn : turn - stages) * kTileK;
+  };
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) {
-    const Index k = part.begin + stage * kTileK;
-    if (k < part.end) copies.start(shared.stages[stage], k);
+    if (stage < stages) copies.start(shared.stages[stage], at(stage));
     commit_copies();
   }
   Held held;
-  held.load(p, part.place, step_of(part.begin, 0));
+  held.load(p, part.place, step_of(at(0), 0));
   int stage = 0, filled = kStages - 1;
 #pragma unroll 1
-  for (Index k = part.begin; k < part.end; k += kTileK) {
+  for (Index number = 0; number < stages; ++number) {
+    const Index k = at(number);
     wait_for_copies<kStages - 2>();
     __syncthreads();
-    const Index next = k + (kStages - 1) * kTileK;
-    if (next < part.end) copies.start(shared.stages[filled], next);
+    if (number + kStages - 1 < stages) copies.start(shared.stages[filled], at(number + kStages - 1));
     commit_copies();
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       const Held of_chunk = held;
       if constexpr (Config::held_moves)
-        held.load(p, part.place, chunk + 1 < kChunks ? step_of(k, chunk + 1) : step_of(k + kTileK, 0));
+        held.load(p, part.place, chunk + 1 < kChunks ? step_of(k, chunk + 1) : step_of(at(number + 1), 0));
       sums.add_chunk(p, part.place, shared.stages[stage], chunk, step_of(k, chunk), part.end, of_chunk);
     }
     filled = stage;
@@ -541,31 +560,51 @@ FUSOR_DEVICE void meet_blocks() {
   }
 }
 
+/// Sums of all warps that share these columns, in their order.
+FUSOR_DEVICE Vec<Sum, kFinishWidth> sum_of_warps(const StagedSums& sums, int line, int along) {
+  Vec<Sum, kFinishWidth> total;
+#pragma unroll
+  for (int i = 0; i < kFinishWidth; ++i) total[i] = Sum(0);
+#pragma unroll
+  for (int k = 0; k < kWarpsK; ++k) {
+    const Sum* const from = sums.of_warps[k] + line * kStagedPitch;
+#pragma unroll
+    for (int i = 0; i < kFinishWidth; ++i) total[i] += from[WarpSums::staged_place(along + i)];
+  }
+  return total;
+}
+
 /// Adds up what warps have of the same columns, and applies the epilogue. Blocks that share a tile share out
 /// its vectors.
 FUSOR_DEVICE void finish(const Params& p, const Part& part, Shared& shared, const WarpSums& sums) {
-  constexpr int kOfLine = kTileN / kFinishWidth;
+  constexpr int kOfLine = kTileN / kFinishWidth, kFinished = kTileM * kOfLine;
+  StagedSums& staged = shared.sums;
+  __syncthreads();
+  sums.stage(staged.of_warps[warp_k()]);
   __syncthreads();
 #pragma unroll 1
-  for (int k = 0; k < kWarpsK; ++k) {
-    if (warp_k() == k) sums.stage(shared.staged, k > 0);
-    if (k + 1 < kWarpsK) __syncthreads();
-  }
-  meet_blocks();
-  const int first = kBlocks > 1 ? int(cluster_rank()) * kThreads + threadIdx.x : threadIdx.x;
-#pragma unroll 1
-  for (int i = first; i < kTileM * kOfLine; i += kBlocks * kThreads) {
+  for (int i = threadIdx.x; i < kFinished; i += kThreads) {
     const int line = i / kOfLine, along = i % kOfLine * kFinishWidth;
-    const Sum* const staged = shared.staged + line * kStagedPitch + along;
-    if constexpr (kBlocks > 1) {
-      const Vec<Sum, kFinishWidth> total = sum_of_blocks<kFinishWidth, kBlocks>(staged);
+    if (part.place.row + line >= Index(p.problem.m)) break;
+    const Vec<Sum, kFinishWidth> total = sum_of_warps(staged, line, along);
+    if constexpr (kBlocks > 1)
+      *reinterpret_cast<Vec<Sum, kFinishWidth>*>(staged.of_block + line * kStagedPitch + along) = total;
+    else
       finish_vector(p, part, line * kTileN + along, &total[0]);
-    } else {
-      finish_vector(p, part, line * kTileN + along, staged);
-    }
   }
-  // Nobody leaves whose sums others still read.
-  if constexpr (kBlocks > 1) meet_blocks();
+  if constexpr (kBlocks > 1) {
+    meet_blocks();
+#pragma unroll 1
+    for (int i = int(cluster_rank()) * kThreads + threadIdx.x; i < kFinished; i += kBlocks * kThreads) {
+      const int line = i / kOfLine, along = i % kOfLine * kFinishWidth;
+      if (part.place.row + line >= Index(p.problem.m)) break;
+      const Vec<Sum, kFinishWidth> total =
+          sum_of_blocks<kFinishWidth, kBlocks>(staged.of_block + line * kStagedPitch + along);
+      finish_vector(p, part, line * kTileN + along, &total[0]);
+    }
+    // Nobody leaves whose sums others still read.
+    meet_blocks();
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks_per_sm)

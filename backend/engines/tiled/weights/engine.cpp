@@ -97,7 +97,8 @@ struct Schedule : TiledSchedule {
   int64_t bytes_of(const Problem& problem, int64_t depth) const {
     const auto aligned = [](int64_t bytes) { return ceil_div(bytes, 128) * 128; };
     const int64_t stage = aligned(tile.m * tile.k * 2) + aligned(tile.n * tile.k * problem.bits / 8);
-    return aligned(std::max(depth * stage, tile.m * (tile.n + 4) * 4));
+    const int64_t sums = tile.m * (tile.n + 4) * 4, of_block = in_cluster ? sums : 16;
+    return aligned(std::max(depth * stage, warps_k() * sums + of_block));
   }
   bool fits(const DeviceInfo& device) const { return shared_bytes <= device.shared_per_block; }
 
@@ -191,8 +192,8 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
 
 // --- Costs ---
 
-// Instructions of a lane for a vector that is copied, for a product, for a row's fragment that is read, and for
-// a held value; all by the kernel's text.
+// Instructions of a lane for a vector that is copied, for a product, for a row's fragment that is read, and
+// for a held value; all by the kernel's text.
 constexpr double kOfVector = 8, kOfProduct = 1, kOfFragment = 1.5, kOfHeld = 8;
 // The share of the schedulers' pace that is reached, and of the tensor cores' by mma.sync.
 constexpr double kPace = 0.62, kTensorPace = 0.5;
@@ -204,11 +205,11 @@ double of_weight(const Problem& problem) {
   const DataType type = problem.weights.type;
   if (problem.paired) {
     const double ops = (problem.paired->zero >= 0 ? 0.5 : 0) + (problem.paired->scale >= 0 ? 0.5 : 0);
-    const double decoding = type == DataType::f4_e2m1                          ? 2.2
-                            : is_packed(type)                                  ? 1.3
-                            : problem.weights.element == DataType::bf16        ? 2
-                            : type == DataType::i8 || type == DataType::u8     ? 1.1
-                                                                               : 0.5;
+    const double decoding = type == DataType::f4_e2m1                      ? 2.2
+                            : is_packed(type)                              ? 1.3
+                            : problem.weights.element == DataType::bf16    ? 2
+                            : type == DataType::i8 || type == DataType::u8 ? 1.1
+                                                                           : 0.5;
     return decoding + ops + (problem.along_k() ? 0 : 0.5);
   }
   constexpr double kPair = 0.5;
@@ -350,7 +351,7 @@ class PreparedMmaWeights final : public Prepared {
     if (knobs.tile_n % knobs.warp_columns != 0 || warps_n > kWarps) return false;
     if (knobs.warp_columns * knobs.tile_m / 32 > kMostSums) return false;
     const int64_t chunk = 4 * problem_.run * (kWarps / warps_n);
-    return knobs.tile_k % chunk == 0 && knobs.tile_k / chunk <= 2;
+    return knobs.tile_k % 64 == 0 && knobs.tile_k % chunk == 0 && knobs.tile_k / chunk <= 2;
   }
 
   void add_splits(Knobs knobs, std::vector<EngineCandidate>& list) const {

@@ -26,9 +26,9 @@ struct StoredWeights {
 /// The kernel's sites for what is held.
 constexpr size_t kMostHeld = 3;
 
-/// (weights - zero point) * scale, each of which may be missing (-1) or be one of what is held, where pairs of
-/// 16 bits give what fp32 rounded to the operand's type does: differences are exact there, and products are
-/// exact in fp32.
+/// (weights - zero point) * scale, each of which may be missing (-1) or be one of what is held, where pairs
+/// of 16 bits give what fp32 rounded to the operand's type does: differences are exact there, and products
+/// are exact in fp32.
 struct PairedOps {
   int zero = -1, scale = -1;
 };
