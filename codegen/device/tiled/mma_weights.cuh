@@ -107,27 +107,16 @@ FUSOR_DEVICE const char* bytes_at(const PackedPointer<T>& pointer) {
   return reinterpret_cast<const char*>(pointer.byte());
 }
 
-/// Where eight steps of a row of `a` lie in a stage, in bytes: as lanes read fragments, 512 bytes for the
-/// same steps of eight rows. Neither lanes that copy lines of 128 bytes nor lanes that read meet in a bank.
-FUSOR_DEVICE int turned(int chunk, int q) {
-  return kRun == 32 ? (q & 1) | (q & 2) << 1 : kRun == 16 ? q & 1 : chunk & 1;
-}
-FUSOR_DEVICE int place_of_steps(int row, int step) {
-  const int chunk = step / kChunk, t = step % kChunk / kRun, q = step % kRun / 8;
-  return ((chunk * (kRun / 8) + q) * kRowBlocks + row / 8) * 512 +
-         (8 * t + (row % 8 ^ 2 * t ^ turned(chunk, q))) * 16;
-}
-
-/// The copies of a block's part into stages. A warp takes every kTurn-th of the pieces of 64 steps of four
+/// The copies of a block's part into stages. A warp takes every kTurn-th of the pieces of 32 steps of eight
 /// rows: what differs from copy to copy is known to the compiler, what differs between lanes is found once.
 struct Copies {
   enum : int {
     kTurn = kThreads / 32,
-    kPieces = kTileK / 64,
-    kCopies = kTileM / 4 * kPieces,
-    kOfRows = kPieces < kTurn ? kPieces : kTurn,  // warps that take pieces of the same rows
+    kPieces = kTileK / 32,
+    kCopies = kRowBlocks * kPieces,
+    kOfBlock = kPieces < kTurn ? kPieces : kTurn,  // warps that take pieces of one block of rows
   };
-  static_assert(kTileK % 64 == 0 && (kPieces & (kPieces - 1)) == 0, "warps take whole lines");
+  static_assert(kOfBlock * 32 % kChunk == 0 || kTurn * 32 % kChunk == 0, "warps take whole chunks together");
   const char *a, *weights;  // this lane's first piece and vector, at step 0
   i64 row, other;           // bytes to the next row of a; to the next column or step of the weights
   int rows, columns;        // that exist from there on
@@ -141,10 +130,10 @@ struct Copies {
     a = bytes_at(A::address(p.a, at));
     p.problem.first_operand(place.entry, Key{1, {}}, Key{0, {}}, at);
     row = bytes_at(A::address(p.a, at)) - a;
-    step = warp() % kOfRows * 64 + lane() % 8 * 8;
-    const int in_tile = warp() / kOfRows * 4 + lane() / 8;
-    piece = place_of_steps(in_tile, step);
-    const Index first_row = place.row + in_tile;
+    const int block = warp() / kOfBlock;
+    step = warp() % kOfBlock * 32 + lane() / 8 * 8;
+    piece = place_of(block, step);
+    const Index first_row = place.row + 8 * block + lane() % 8;
     a += first_row * row + step * 2;
     rows = static_cast<int>(Index(p.problem.m) - first_row);
 
@@ -169,17 +158,24 @@ struct Copies {
 
  private:
   __device__ void start_rows(Stage& stage, Index k) const {
-    const u32 to = shared_address(stage.a);
+    const u32 to = shared_address(stage.a) + piece;
     const char* const from = a + k * 2;
 #pragma unroll
     for (int i = 0; i < kCopies; i += kTurn) {
       if (kCopies % kTurn != 0 && i + warp() >= kCopies) break;
-      // Rows 4 to 7 of a block of eight: their places differ in one bit.
-      const int at = i / kPieces * 4, on = kPieces < kTurn ? 0 : i % kPieces * 64;
-      const bool inside = at < rows && (kWholeChunks || k + step + on < end);
-      const int place = (piece ^ at % 8 * 16) + at / 8 * 512 + on / 8 * (kRowBlocks * 64);
-      copy_async<16>(to + place, from + at * row + on * 2, inside);
+      const int block = i / kPieces, on = kPieces < kTurn ? 0 : i % kPieces * 32;
+      const bool inside = 8 * block < rows && (kWholeChunks || k + step + on < end);
+      copy_async<16>(to + place_of_block(block, on), from + 8 * block * row + on * 2, inside);
     }
+  }
+  /// Where a chunk's first piece of a block of rows lies.
+  static __device__ int place_of_block(int block, int step) {
+    return (step / kChunk * (kRun / 8 * kRowBlocks) + block) * 512;
+  }
+  /// Where eight steps of this lane's row in it do: eight lanes, of as many rows, write without conflicts.
+  static __device__ int place_of(int block, int step) {
+    const int t = step % kChunk / kRun, g = lane() % 8;
+    return place_of_block(block, step) + step % kRun / 8 * (kRowBlocks * 512) + (8 * t + (g ^ 2 * t)) * 16;
   }
 
   __device__ void start_weights(Stage& stage, Index k) const {
@@ -332,9 +328,8 @@ struct WarpSums {
 
   __device__ void add_chunk(const Params& p, const Place& place, const Stage& stage, int chunk, Index step,
                             Index end, const Held& held) {
-    const int number = chunk * kWarpsK + warp_k();
-    const u32 rows =
-        shared_address(stage.a) + place_of_steps(lane() / 4, number * kChunk + lane() % 4 * kRun);
+    const u32 rows = shared_address(stage.a) + (chunk * kWarpsK + warp_k()) * (kRun / 8 * kRowBlocks * 512) +
+                     place_in_rows();
     const Vector* const weights = &stage.weights[warp()][chunk][0][lane()];
     if constexpr (kAlongK)
       add_along_k(p, place, weights, rows, step, end, held);
@@ -363,6 +358,10 @@ struct WarpSums {
   }
 
  private:
+  static __device__ u32 place_in_rows() {
+    const int g = lane() / 4, t = lane() % 4;
+    return (8 * t + (g ^ 2 * t)) * 16;
+  }
   /// The column of a lane's vector across k that is in the lower or the upper half of a block.
   static __device__ int across_of(int block, int half) {
     if constexpr (kInPairs && kOfWord == 8)
@@ -432,7 +431,7 @@ struct WarpSums {
     for (int i = 0; i < kVectors; ++i) vectors[i] = weights[32 * i];
 #pragma unroll
     for (int q = 0; q < kRun / 8; ++q) {
-      const Rows of_rows((rows ^ turned(0, q) * 16) + q * (kRowBlocks * 512));
+      const Rows of_rows(rows + q * (kRowBlocks * 512));
 #pragma unroll
       for (int block = 0; block < kColumnBlocks; ++block) {
         u32 pairs[2][4];
@@ -453,16 +452,13 @@ struct WarpSums {
   __device__ void add_along_n(const Params& p, const Place& place, const Vector* weights, u32 rows,
                               Index step, Index end, const Held& held) {
     const Rows of_rows(rows);
-    Vector vectors[kVectors];
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) vectors[i] = weights[32 * i];
 #pragma unroll
     for (int word = 0; word < kWords; ++word) {
       u32 pairs[kOfWord][4];  // by column, then by step
       if constexpr (kInPairs)
-        turn_pairs(vectors, word, held, pairs);
+        turn_pairs(weights, word, held, pairs);
       else
-        turn_floats(p, place, vectors, word, step, held, pairs);
+        turn_floats(p, place, weights, word, step, held, pairs);
       if constexpr (!kWholeChunks)
 #pragma unroll
         for (int c = 0; c < kOfWord; ++c)
@@ -476,13 +472,13 @@ struct WarpSums {
   }
 
   /// pairs[2 c], pairs[2 c + 1]: of the columns in pair c.
-  __device__ void turn_pairs(const Vector (&weights)[kVectors], int word, const Held& held,
+  __device__ void turn_pairs(const Vector* weights, int word, const Held& held,
                              u32 (&pairs)[kOfWord][4]) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       u32 first[kOfWord / 2], second[kOfWord / 2];
-      held.apply_to_pairs(2 * i, word * kOfWord, weights[(2 * i) % kVectors][word], first);
-      held.apply_to_pairs(2 * i + 1, word * kOfWord, weights[(2 * i + 1) % kVectors][word], second);
+      held.apply_to_pairs(2 * i, word * kOfWord, weights[32 * (2 * i)][word], first);
+      held.apply_to_pairs(2 * i + 1, word * kOfWord, weights[32 * (2 * i + 1)][word], second);
 #pragma unroll
       for (int c = 0; c < kOfWord / 2; ++c) {
         pairs[2 * c][i] = __byte_perm(first[c], second[c], 0x5410);
@@ -500,7 +496,7 @@ struct WarpSums {
       Index at[B::kRank];
       find_weight(p, place.entry, column, step + i, at);
       Vec<float, kOfWord> stored;
-      StoredWord<Stored>::floats(weights[i % kVectors][word], stored.lane);
+      StoredWord<Stored>::floats(weights[32 * i][word], stored.lane);
       passed[i] = held.template apply<kOfWord, B>(p, at, i, word * kOfWord, stored);
     }
 #pragma unroll
@@ -517,33 +513,27 @@ FUSOR_DEVICE void sum_part(const Params& p, const Part& part, Shared& shared, Wa
   const auto step_of = [](Index k, int chunk) {
     return k + (chunk * kWarpsK + warp_k()) * kChunk + lane() % 4 * kRun;
   };
-  // Neighbouring blocks begin at different steps: all of them at once would ask for the same lines of a.
-  const Index stages = (part.end - part.begin + kTileK - 1) / kTileK;
-  const Index first = block_number() % stages;
-  const auto at = [&](Index number) {
-    const Index turn = first + number;
-    return part.begin + (turn < stages ? turn : turn - stages) * kTileK;
-  };
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) {
-    if (stage < stages) copies.start(shared.stages[stage], at(stage));
+    const Index k = part.begin + stage * kTileK;
+    if (k < part.end) copies.start(shared.stages[stage], k);
     commit_copies();
   }
   Held held;
-  held.load(p, part.place, step_of(at(0), 0));
+  held.load(p, part.place, step_of(part.begin, 0));
   int stage = 0, filled = kStages - 1;
 #pragma unroll 1
-  for (Index number = 0; number < stages; ++number) {
-    const Index k = at(number);
+  for (Index k = part.begin; k < part.end; k += kTileK) {
     wait_for_copies<kStages - 2>();
     __syncthreads();
-    if (number + kStages - 1 < stages) copies.start(shared.stages[filled], at(number + kStages - 1));
+    const Index next = k + (kStages - 1) * kTileK;
+    if (next < part.end) copies.start(shared.stages[filled], next);
     commit_copies();
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       const Held of_chunk = held;
       if constexpr (Config::held_moves)
-        held.load(p, part.place, chunk + 1 < kChunks ? step_of(k, chunk + 1) : step_of(at(number + 1), 0));
+        held.load(p, part.place, chunk + 1 < kChunks ? step_of(k, chunk + 1) : step_of(k + kTileK, 0));
       sums.add_chunk(p, part.place, shared.stages[stage], chunk, step_of(k, chunk), part.end, of_chunk);
     }
     filled = stage;
