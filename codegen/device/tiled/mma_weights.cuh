@@ -487,8 +487,8 @@ struct WarpSums {
     }
   }
 
-  __device__ void turn_floats(const Params& p, const Place& place, const Vector (&weights)[kVectors],
-                              int word, Index step, const Held& held, u32 (&pairs)[kOfWord][4]) const {
+  __device__ void turn_floats(const Params& p, const Place& place, const Vector* weights, int word,
+                              Index step, const Held& held, u32 (&pairs)[kOfWord][4]) const {
     const Index column = place.column + warp_n() * kWarpColumns + lane() / 4 * kAcross + word * kOfWord;
     Vec<float, kOfWord> passed[8];
 #pragma unroll
