@@ -56,7 +56,7 @@ BARS = {
 # ---- cases ----
 
 # Files that are read where they are named only: hundreds of layers that the suite does not name.
-BY_NAME = ("networks", "networks_unseen", "networks_fresh", "networks_other", "networks_timm", "sweeps", "attention")
+BY_NAME = ("networks", "networks_unseen", "networks_fresh", "networks_other", "networks_timm", "sweeps", "attention", "quantised")
 
 
 def file_of(word):
