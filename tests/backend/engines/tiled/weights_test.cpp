@@ -7,17 +7,24 @@
 
 #include "backend/engines/list.h"
 #include "backend/engines/tiled/weights/stored_weights.h"
+#include "backend/planner/planner.h"
 #include "codegen/nvrtc.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
-#include "tests/backend/planner/whole_fusion.h"
 
 namespace fusor::weights_test {
 namespace {
 
-using test::fusion_of;
+// The fusion of all ops but views that are folded.
+Fusion fusion_of(const Graph& graph) {
+  const FoldedGraph folded = fold_views(graph);
+  std::vector<int> ops;
+  for (int op = 0; op < std::ssize(graph.ops); ++op)
+    if (!folded.folded[static_cast<size_t>(op)]) ops.push_back(op);
+  return make_fusion(graph, folded, ops);
+}
 
 struct Case {
   Dims mnk = {16, 512, 1024};
