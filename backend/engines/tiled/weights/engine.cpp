@@ -370,7 +370,9 @@ class PreparedMmaWeights final : public Prepared {
     if (knobs.tile_n % knobs.warp_columns != 0 || warps_n > kWarps) return false;
     if (knobs.warp_columns * knobs.tile_m / 32 > kMostSums) return false;
     const int64_t chunk = 4 * problem_.run * (kWarps / warps_n);
-    return knobs.tile_k % 64 == 0 && knobs.tile_k % chunk == 0 && knobs.tile_k / chunk <= 2;
+    // Of bytes across k, two chunks a stage took up to a fifth longer than one.
+    const int64_t most = problem_.along_k() || problem_.bits < 8 ? 2 : 1;
+    return knobs.tile_k % 64 == 0 && knobs.tile_k % chunk == 0 && knobs.tile_k / chunk <= most;
   }
 
   void add_splits(Knobs knobs, std::vector<EngineCandidate>& list) const {
