@@ -57,7 +57,7 @@ BARS = {
 
 # Files that are read where they are named only: hundreds of layers that the suite does not name.
 BY_NAME = ("networks", "networks_unseen", "networks_fresh", "networks_other", "networks_timm", "networks_seed_941", "sweeps",
-           "attention")
+           "attention", "quantised")
 
 
 def file_of(word):

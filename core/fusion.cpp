@@ -18,7 +18,7 @@ Site& site_of(Fusion& fusion, size_t anchor, size_t i) {
 }
 
 bool same_port(const Port& a, const Port& b) {
-  return a.site == b.site && a.yield == b.yield && a.axes == b.axes;
+  return a.site == b.site && a.yield == b.yield && a.axes == b.axes && a.whole == b.whole;
 }
 
 /// Whether a site waits for an anchor, directly or through others.
@@ -124,6 +124,7 @@ std::string_view to_string(Form form) {
 
 Dims operand_dims(const Fusion& fusion, const Port& port) {
   const Dims& domain = fusion.sites[static_cast<size_t>(port.site)].expr.domain;
+  if (!port.whole.empty()) return port.whole;
   if (port.axes.empty()) return domain;
   Dims dims;
   for (const int64_t axis : port.axes) dims.push_back(domain[static_cast<int>(axis)]);

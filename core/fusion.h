@@ -29,6 +29,9 @@ struct Port {
   int site = -1;
   int yield = 0;  ///< place in Expr::yields
   Dims axes = {};
+  /// The operand's shape where blocks split an axis in the site's domain (scales that neighbours share);
+  /// empty: the domain is its shape.
+  Dims whole = {};
 };
 
 /// An op that no Expr can say: a contraction. The domains of the sites behind its ports are its operands'

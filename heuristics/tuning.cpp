@@ -74,6 +74,7 @@ class FusionHasher {
     add(port.site);
     add(port.yield);
     add(port.axes);
+    if (!port.whole.empty()) add(port.whole);  // keys of all others are as they were
   }
 
   void add(const Site& site) {

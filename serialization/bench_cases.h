@@ -71,7 +71,13 @@ struct BenchCase {
   Dims x, w;
   Dims stride, pre_padding, post_padding, dilation;
   std::vector<std::string> prologue, epilogue;  ///< steps by name, in order
-  int64_t max_workspace = -1;                   ///< bytes; -1: no limit
+  // Quantised weights: their type, steps of k that share a scale (0: all of a column), the scales' type
+  // (default: `type`), and whether a zero point of 8 bits is subtracted in front of the scale.
+  DataType weights = DataType::i8;
+  int64_t block = 0;
+  std::optional<DataType> scales;
+  bool zero_points = false;
+  int64_t max_workspace = -1;  ///< bytes; -1: no limit
 
   std::shared_ptr<const Graph>
       graph;  ///< of a case that is a graph's file; then only id, group, about and type are filled in

@@ -51,6 +51,12 @@ void read_matmul(const JsonReader& row, BenchCase& to) {
   read_optional(row, "batch", to.batch);
   if (to.batch < 1) row.at("batch").refuse("expected 1 or more, got {}", to.batch);
   to.transposed_b = row.has("b") && row.at("b").one_of(kStored) == 1;
+  read_optional(row, "weights", to.weights);
+  read_optional(row, "block", to.block);
+  if (to.block < 0 || (to.block > 0 && to.k % to.block != 0))
+    row.at("block").refuse("expected a divisor of the {} steps, got {}", to.k, to.block);
+  if (row.has("scales")) read_field(row.at("scales"), to.scales.emplace());
+  read_optional(row, "zero_points", to.zero_points);
 }
 
 void read_layout(const JsonReader& row, BenchCase& to) {
@@ -150,7 +156,8 @@ BenchCase parse_case(const JsonReader& row) {
                      "newest", "documents", "ragged", "scores", "short_sums", "max_workspace"});
   else
     row.expect_keys({"id", "group", "about", "op", "type", "result", "mnk", "batch", "b", "prologue",
-                     "epilogue", "tf32", "short_sums", "max_workspace"});
+                     "weights", "block", "scales", "zero_points", "epilogue", "tf32", "short_sums",
+                     "max_workspace"});
   parsed.id = row.at("id").name();
   parsed.group = row.at("group").name();
   read_optional(row, "about", parsed.about);

@@ -56,6 +56,8 @@ constexpr auto kAbout = std::to_array<About>({
     {"wgmma_taps", "filter gradients of small windows in NCHW as TF32", Place::hopper},
     {"mma_stream", "matmul and convolution of few channels: weights stay, rows stream past them",
      Place::tensor_cores},
+    {"mma_weights", "matmul of few rows by weights of 8 or 4 bits, dequantised in registers",
+     Place::tensor_cores},
     {"mma", "matmul and convolution of any layout, with prologues", Place::tensor_cores},
     {"depthwise", "depthwise convolution in NHWC and NCHW", Place::cuda_cores},
     {"depthwise_repacked", "depthwise convolution in NCHW, between copies", Place::cuda_cores},

@@ -65,6 +65,9 @@ class Engine {
   /// Fusions with other accesses to packed elements are refused before prepare() is asked.
   virtual PackedAccess packed_access() const { return {}; }
 
+  /// Fusions with an operand whose site counts blocks along an axis (Port::whole) are refused for other
+  /// engines before prepare() is asked.
+  virtual bool takes_blocks() const { return false; }
   /// Fusions around an op that stays whole, such as a recurrence, are refused for other engines before
   /// prepare() is asked.
   virtual bool takes_composite(const Attributes&) const { return false; }

@@ -7,7 +7,7 @@ namespace fusor {
 
 std::span<const Engine* const> engines() {
   // clang-format off
-  static const std::array<const Engine*, 20> kEngines = {
+  static const std::array<const Engine*, 21> kEngines = {
       &attention_engine(),
       &attention_backward_engine(),
       &attention_decode_engine(),
@@ -19,6 +19,7 @@ std::span<const Engine* const> engines() {
       &wgmma_taps_engine(),
       &wgmma_parts_engine(),
       &mma_stream_engine(),
+      &mma_weights_engine(),
       &mma_engine(),
       &depthwise_engine(),
       &depthwise_repacked_engine(),

@@ -23,6 +23,7 @@ const Engine& depthwise_engine();
 const Engine& depthwise_repacked_engine();
 const Engine& mma_engine();
 const Engine& mma_stream_engine();
+const Engine& mma_weights_engine();
 const Engine& attention_engine();
 const Engine& attention_backward_engine();
 const Engine& attention_decode_engine();

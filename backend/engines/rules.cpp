@@ -175,6 +175,23 @@ std::optional<Refusal> refuse_packed(const Fusion& fusion, PackedAccess access) 
   return std::nullopt;
 }
 
+std::optional<Refusal> refuse_blocks(const Fusion& fusion, bool takes_blocks) {
+  if (takes_blocks) return std::nullopt;
+  for (const Anchor& anchor : fusion.anchors)
+    for (const Port& port : anchor.operands) {
+      if (port.whole.empty()) continue;
+      const int op = yielded_node(fusion.sites[static_cast<size_t>(port.site)].expr).op;
+      return Refusal{"operands-of-whole-axes",
+                     op < 0 ? "" : fusion.op_name(op),
+                     "",
+                     "operands that are computed over axes of the matmul",
+                     "blocks of an axis, of which each has a scale of its own",
+                     "a fusion of its own for the op, or mma_weights",
+                     op};
+    }
+  return std::nullopt;
+}
+
 std::optional<Refusal> refuse_composites(const Fusion& fusion, const Engine& engine) {
   for (const Anchor& anchor : fusion.anchors)
     if (nature(anchor.attributes) == Nature::composite && !engine.takes_composite(anchor.attributes))

@@ -30,6 +30,10 @@ bool scatters_may_meet(const Fusion& fusion);
 /// op that reads them, or in front of the one that writes them.
 std::optional<Refusal> refuse_packed(const Fusion& fusion, PackedAccess access);
 
+/// For every engine: an operand whose site counts blocks along an axis. A fusion is cut behind the op that
+/// makes the operand.
+std::optional<Refusal> refuse_blocks(const Fusion& fusion, bool takes_blocks);
+
 /// For every engine: an op that stays whole, such as a recurrence, that it does not carry out.
 std::optional<Refusal> refuse_composites(const Fusion& fusion, const Engine& engine);
 

@@ -49,6 +49,9 @@ bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placem
 /// The axis of a view's result that each axis of its operand is, -1 for one of one element; false where axes
 /// split, merge or lose elements.
 bool axes_of_operand(const Graph& graph, const Op& view, Dims& axes);
+/// Whether a reshape joins blocks and the places in them, two axes in order, into one: [k / g, g, n] as [k,
+/// n]. `axis`: the one of the result.
+bool joins_blocks(const Graph& graph, const Op& view, int& axis);
 
 /// Whether two contractions can be the siblings of one fusion: alike, and with one first operand.
 bool are_siblings(const Graph& graph, int first, int second);

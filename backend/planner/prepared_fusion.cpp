@@ -13,6 +13,8 @@ const PreparedOr& PreparedFusion::answer_of(const Engine& engine) {
   if (known != answers_.end()) return known->second;
   if (auto refusal = refuse_packed(fusion_, engine.packed_access()))
     return answers_.emplace_back(&engine, std::move(*refusal)).second;
+  if (auto refusal = refuse_blocks(fusion_, engine.takes_blocks()))
+    return answers_.emplace_back(&engine, std::move(*refusal)).second;
   if (auto refusal = refuse_composites(fusion_, engine))
     return answers_.emplace_back(&engine, std::move(*refusal)).second;
   return answers_.emplace_back(&engine, engine.prepare(fusion_, device_)).second;

@@ -157,9 +157,8 @@ class SiteWriter : SiteText {
 
   void write_address() {
     const Node& node = yielded_node(expr_);
-    line(1,
-         "static __device__ __forceinline__ const Stored* address(const Args& args, const Index "
-         "(&at)[kRank]) {{");
+    line(1, "static __device__ __forceinline__ {} address(const Args& args, const Index (&at)[kRank]) {{",
+         is_packed(node.type) ? "PackedPointer<Stored>" : "const Stored*");
     const std::string name = load_name(expr_, yielded(expr_));
     if (node.access.is_indexed()) {
       // As the only lane of apply<1> finds it.

@@ -363,7 +363,7 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
     EXPECT_STREQ(error.what(),
                  "forbid: there is no engine 'nosuch'; there are attention, attention_backward, "
                  "attention_decode, attention_mma, recurrent, wgmma, wgmma_repacked, "
-                 "wgmma_narrow, wgmma_taps, wgmma_parts, mma_stream, mma, "
+                 "wgmma_narrow, wgmma_taps, wgmma_parts, mma_stream, mma_weights, mma, "
                  "depthwise, depthwise_repacked, window, rows, elementwise, packed, direct, cpu");
   }
 }

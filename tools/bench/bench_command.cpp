@@ -51,7 +51,7 @@ std::optional<std::string> named_in(const std::string& folder, const std::string
 /// Files that are read where they are named only: hundreds of layers that the suite does not name.
 bool is_suite(const fs::path& file) {
   const std::string name = file.stem().string();
-  return !name.starts_with("networks") && name != "sweeps" && name != "attention";
+  return !name.starts_with("networks") && name != "sweeps" && name != "attention" && name != "quantised";
 }
 
 /// The files that were named, by their paths or else by their names in the folder; where none was, the

@@ -57,19 +57,53 @@ class CaseGraph {
   }
 
   Tensor weights(const std::string& name) {
-    const bool dequantized = std::ranges::find(case_.prologue, "dequantize") != case_.prologue.end();
-    if (case_.prologue.size() != (dequantized ? 1 : 0))
-      fail("case '{}': the only prologue is 'dequantize', got {}", case_.id, fmt::join(case_.prologue, ", "));
+    if (case_.prologue.size() > 1)
+      fail("case '{}': expected one prologue at most, got {}", case_.id, fmt::join(case_.prologue, ", "));
+    if (case_.prologue.empty()) return stored(name, matrix(case_.k, case_.n), case_.type);
+    const std::string& step = case_.prologue.front();
+    if (step == "convert")
+      return g_.identity(stored(name, matrix(case_.k, case_.n), case_.weights),
+                         {.type = case_.type, .compute = DataType::f32});
+    if (step != "dequantize")
+      fail("case '{}': prologues are 'convert' and 'dequantize', got '{}'", case_.id, step);
+    return case_.block > 0 ? dequantized_in_blocks(name) : dequantized(name);
+  }
+
+  /// A matrix in memory, the last two axes in the order that the case says.
+  Tensor stored(const std::string& name, const Dims& dims, DataType type) {
     TensorOptions options;
-    if (case_.transposed_b) {
-      Strides strides = packed_strides(matrix(case_.n, case_.k));
-      std::swap(strides[strides.rank() - 2], strides[strides.rank() - 1]);
-      options.strides = strides;
-    }
-    const Dims dims = matrix(case_.k, case_.n);
-    if (!dequantized) return g_.input(name, dims, case_.type, options);
-    const Tensor scale = g_.input(name + "_scale", {1, case_.n}, case_.type);
-    return g_.mul(g_.input(name, dims, DataType::i8, options), scale,
+    if (case_.transposed_b) options.strides = transposed_strides(dims);
+    return g_.input(name, dims, type, options);
+  }
+  static Strides transposed_strides(const Dims& dims) {
+    Dims turned = dims;
+    std::swap(turned[dims.rank() - 2], turned[dims.rank() - 1]);
+    Strides strides = packed_strides(turned);
+    std::swap(strides[dims.rank() - 2], strides[dims.rank() - 1]);
+    return strides;
+  }
+
+  Tensor dequantized(const std::string& name) {
+    return scaled(name, stored(name, matrix(case_.k, case_.n), case_.weights), {1, case_.n});
+  }
+
+  /// Blocks of neighbours along k share a scale.
+  Tensor dequantized_in_blocks(const std::string& name) {
+    if (case_.batch != 1) fail("case '{}': blocks of scales come without a batch", case_.id);
+    const Dims blocks{case_.k / case_.block, case_.block, case_.n};
+    TensorOptions options;
+    if (case_.transposed_b) options.strides = {case_.block, 1, case_.k};
+    return g_.reshape(
+        scaled(name, g_.input(name, blocks, case_.weights, options), {case_.k / case_.block, 1, case_.n}),
+        {case_.k, case_.n});
+  }
+
+  Tensor scaled(const std::string& name, const Tensor& weights, const Dims& scales) {
+    Tensor value = weights;
+    if (case_.zero_points)
+      value = g_.sub(value, g_.input(name + "_zero", scales, DataType::u8),
+                     {.type = DataType::f32, .compute = DataType::f32});
+    return g_.mul(value, g_.input(name + "_scale", scales, case_.scales.value_or(case_.type)),
                   {.type = case_.type, .compute = DataType::f32});
   }
 

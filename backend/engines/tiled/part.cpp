@@ -166,7 +166,8 @@ KernelSite site_b(const TiledProblem& problem) {
 }
 
 Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& s, const std::string& kernel,
-                    const std::vector<ConfigValue>& specific, const KernelSite& a, const KernelSite& b) {
+                    const std::vector<ConfigValue>& specific, const KernelSite& a, const KernelSite& b,
+                    const std::vector<FurtherSite>& further, int64_t block) {
   const TiledResult result = result_of(problem, s);
   KernelSource source{.root = "tiled/" + kernel + ".cuh",
                       .sites = {a, b},
@@ -192,8 +193,13 @@ Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& s, const s
     p.scratch("partials", "Sum", 0);
   }
   if (s.in_cluster) p.wide("k_per_split", s.k_per_split);
+  if (block > 0) p.divisor("block", block);
   p.site("a", a, problem.fusion);
   p.site("b", b, problem.fusion);
+  for (const auto& [parameter, site] : further) {
+    source.sites.push_back(site);
+    p.site(parameter, site, problem.fusion);
+  }
   if (!s.is_split()) {
     source.sites.push_back(epilogue(problem));
     p.site("y", source.sites.back(), problem.fusion);

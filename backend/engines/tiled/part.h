@@ -79,9 +79,16 @@ struct TiledSchedule {
 bool is_plain(const Fusion& fusion, const Expr& site, DataType element);
 KernelSite site_a(const TiledProblem& problem);
 KernelSite site_b(const TiledProblem& problem);
-/// The launch of tiled/KERNEL.cuh, whose entry has its name; `specific` joins the config.
+/// A site beside those of the operands and the result, and its parameter.
+struct FurtherSite {
+  std::string parameter;
+  KernelSite site;
+};
+/// The launch of tiled/KERNEL.cuh, whose entry has its name; `specific` joins the config. `block`: steps of k
+/// in a block, where the second operand's sites count blocks; 0: none do.
 Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& schedule, const std::string& kernel,
-                    const std::vector<ConfigValue>& specific, const KernelSite& a, const KernelSite& b);
+                    const std::vector<ConfigValue>& specific, const KernelSite& a, const KernelSite& b,
+                    const std::vector<FurtherSite>& further = {}, int64_t block = 0);
 /// The steps that begin with `product`: behind it, a split adds up its parts.
 Lowered tiled_steps(const TiledProblem& problem, const TiledSchedule& schedule, Launch product);
 

@@ -65,6 +65,7 @@ void FusedOps::mark_upstream() {
   while (!waiting.empty()) {
     const int producer = folded_.index.producer(waiting.back());
     waiting.pop_back();
+    if (is_of_blocks(producer)) waiting.push_back(graph_.ops[producer].inputs[0]);
     if (producer < 0 || !contains(producer) || upstream_[position(producer)]) continue;
     upstream_[position(producer)] = true;
     waiting.insert(waiting.end(), graph_.ops[producer].inputs.begin(), graph_.ops[producer].inputs.end());
@@ -127,7 +128,15 @@ bool FusedOps::leaves(int tensor) const {
 bool FusedOps::is_seen_within(int op) const {
   const Op& view = graph_.ops[op];
   Dims axes;
-  return is_chain_ && folded_.folded[op] && axes_of_operand(graph_, view, axes) && !leaves(view.outputs[0]);
+  const bool is_seen =
+      is_chain_ ? folded_.folded[op] && axes_of_operand(graph_, view, axes) : is_of_blocks(op);
+  return is_seen && !leaves(view.outputs[0]);
+}
+
+bool FusedOps::is_of_blocks(int op) const {
+  int axis = 0;
+  return op >= 0 && folded_.folded[op] && joins_blocks(graph_, graph_.ops[op], axis) &&
+         is_computed(graph_.ops[op].outputs[0]);
 }
 
 // A transpose that only anchors behind others read, as their first operand, or other such transposes.

@@ -57,6 +57,9 @@ class FusedOps {
   /// Whether an op outside of the set reads the tensor, directly or through a folded view.
   bool leaves(int tensor) const;
 
+  /// A folded reshape that joins blocks of a value that is computed here.
+  bool is_of_blocks(int op) const;
+
  private:
   bool is_pair() const;
   bool find_chain();

@@ -51,6 +51,32 @@ Domain after_domain(const FusedOps& fused) {
   return split_domain(dims, groups_of(fused, dims));
 }
 
+// The axis of `tensor` that reshapes behind ops of the fusion join of blocks, and their number; 0: none.
+struct Blocks {
+  int axis = 0;
+  int64_t count = 0;
+};
+Blocks blocks_of(const FusedOps& fused, int tensor) {
+  const Graph& graph = fused.graph();
+  const Dims& dims = graph.tensors[tensor].dims;
+  std::vector<int> waiting{tensor};
+  while (!waiting.empty()) {
+    const int producer = fused.folded().index.producer(waiting.back());
+    waiting.pop_back();
+    Blocks blocks;
+    if (producer < 0) continue;
+    const Op& op = graph.ops[producer];
+    if (fused.is_of_blocks(producer) && graph.tensors[op.outputs[0]].dims == dims &&
+        joins_blocks(graph, op, blocks.axis)) {
+      blocks.count = graph.tensors[op.inputs[0]].dims[blocks.axis];
+      return blocks;
+    }
+    if (fused.contains(producer) && !fused.is_anchor(producer))
+      waiting.insert(waiting.end(), op.inputs.begin(), op.inputs.end());
+  }
+  return {};
+}
+
 // Values in front of a contraction are computed for each use, and stored by none.
 void refuse_if_left(const FusedOps& fused, int op) {
   const Graph& graph = fused.graph();
@@ -183,10 +209,13 @@ Port FusionBuilder::port_of(int tensor, const Dims& repeats) {
   Dims dims = graph_.tensors[tensor].dims;
   for (int axis = 0; axis < repeats.rank() && dims.rank() == repeats.rank(); ++axis)
     dims[axis] *= repeats[axis];
-  SiteBuilder site = open(plain_domain(dims));
+  const Blocks blocks = blocks_of(fused_, tensor);
+  std::vector<std::vector<int64_t>> groups(static_cast<size_t>(dims.rank()));
+  if (blocks.count > 0) groups[static_cast<size_t>(blocks.axis)] = {blocks.count};
+  SiteBuilder site = open(split_domain(dims, groups));
   site.yield(tensor);
   add_site(fusion_, site.take());
-  return {.site = static_cast<int>(fusion_.sites.size()) - 1};
+  return {.site = static_cast<int>(fusion_.sites.size()) - 1, .whole = blocks.count > 0 ? dims : Dims{}};
 }
 
 }  // namespace fusor

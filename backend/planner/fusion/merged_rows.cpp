@@ -14,7 +14,8 @@ namespace {
 bool is_plain_matmul(const Fusion& fusion, const Anchor& anchor) {
   return std::holds_alternative<Matmul>(anchor.attributes) &&
          anchor.operands[0].site == fusion.anchors[0].operands[0].site &&
-         std::ranges::all_of(anchor.operands, [](const Port& port) { return port.axes.empty(); });
+         std::ranges::all_of(anchor.operands, [](const Port& port) { return port.axes.empty(); }) &&
+         anchor.operands[0].whole.empty();
 }
 
 bool may_merge(const Fusion& fusion) {
@@ -34,7 +35,7 @@ std::vector<int> shared_axes(const Fusion& fusion) {
     const int from_last = c.rank() - axis;
     bool is_shared = a[a.rank() - from_last] == c[axis];
     for (size_t i = 0; i < fusion.anchors.size(); ++i) {
-      const Dims& b = operand_site(fusion, i, 1).domain;
+      const Dims b = operand_dims(fusion, fusion.anchors[i].operands[1]);
       is_shared = is_shared && (b.rank() < from_last || b[b.rank() - from_last] == 1);
     }
     if (is_shared) shared.push_back(axis);
@@ -65,7 +66,9 @@ std::optional<Fusion> merged(const Fusion& fusion, std::span<const int> axes) {
        result = merged(result_site(fusion), rank, axes);
   if (!first || !result) return std::nullopt;
   for (size_t i = 0; i < fusion.anchors.size(); ++i) {
-    auto second = merged(operand_site(fusion, i, 1), rank, axes);
+    const Dims& blocks_of = fusion.anchors[i].operands[1].whole;
+    if (blocks_of.rank() == 2) continue;  // one matrix, in blocks along k
+    auto second = blocks_of.empty() ? merged(operand_site(fusion, i, 1), rank, axes) : std::nullopt;
     if (!second) return std::nullopt;
     operand_site(found, i, 1) = std::move(*second);
   }

@@ -33,6 +33,18 @@ bool axes_of_operand(const Graph& graph, const Op& view, Dims& axes) {
   return at == y.rank();
 }
 
+bool joins_blocks(const Graph& graph, const Op& view, int& axis) {
+  if (!std::holds_alternative<Reshape>(view.attributes)) return false;
+  const Dims &x = graph.tensors[view.inputs[0]].dims, &y = graph.tensors[view.outputs[0]].dims;
+  if (x.rank() != y.rank() + 1) return false;
+  axis = 0;
+  while (axis < y.rank() && x[axis] == y[axis]) ++axis;
+  if (axis == y.rank() || x[axis] == 1 || x[axis + 1] == 1 || x[axis] * x[axis + 1] != y[axis]) return false;
+  for (int i = axis + 1; i < y.rank(); ++i)
+    if (x[i + 1] != y[i]) return false;
+  return true;
+}
+
 bool is_grouped_reduction(const Graph& graph, const Op& op) {
   const Dims& x = graph.tensors[op.inputs[0]].dims;
   const Dims& y = graph.tensors[op.outputs[0]].dims;

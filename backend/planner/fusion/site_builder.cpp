@@ -180,18 +180,37 @@ int SiteBuilder::gathered(int op_index) {
   return add_node(rounded);
 }
 
+// Where the axes of a view's operand lie in the domain. Blocks that the view joins, and the places in them,
+// are axes of the domain that stand for one of the result's.
+std::vector<DomainAxis> SiteBuilder::axes_seen_from(const Op& view) const {
+  const Dims &x = graph_.tensors[view.inputs[0]].dims, &y = graph_.tensors[view.outputs[0]].dims;
+  std::vector<DomainAxis> seen;
+  Dims axes;
+  int joined = 0;
+  if (domain_.fits(y) && axes_of_operand(graph_, view, axes)) {
+    for (int i = 0; i < x.rank(); ++i)
+      seen.push_back(axes[i] < 0 ? DomainAxis{0, {1}} : domain_.axis_of(y.rank(), static_cast<int>(axes[i])));
+    return seen;
+  }
+  if (domain_.fits(y) && joins_blocks(graph_, view, joined)) {
+    const DomainAxis& axis = domain_.axis_of(y.rank(), joined);
+    if (axis.counts == Dims{x[joined], y[joined]}) {
+      for (int i = 0; i < x.rank(); ++i)
+        seen.push_back(i == joined       ? DomainAxis{axis.first, {x[i]}}
+                       : i == joined + 1 ? DomainAxis{axis.first + 1, {x[i]}}
+                                         : domain_.axis_of(y.rank(), i < joined ? i : i - 1));
+      return seen;
+    }
+  }
+  ops_.refuse(fmt::format("read a view of what they compute ('{}')", view.name));
+}
+
 // A folded view of a value that is computed here shows the value over the same domain, whose axes are
 // known by their places in the operand.
 int SiteBuilder::seen_from_view(int view) {
   const Op& op = graph_.ops[view];
-  const Dims &x = graph_.tensors[op.inputs[0]].dims, &y = graph_.tensors[op.outputs[0]].dims;
-  Dims axes;
-  if (!axes_of_operand(graph_, op, axes) || !domain_.fits(y))
-    ops_.refuse(fmt::format("read a view of what they compute ('{}')", op.name));
-  Domain seen{domain_.dims, x, {}};
-  for (int i = 0; i < x.rank(); ++i)
-    seen.axes.push_back(axes[i] < 0 ? DomainAxis{0, {1}}
-                                    : domain_.axis_of(y.rank(), static_cast<int>(axes[i])));
+  const Dims& x = graph_.tensors[op.inputs[0]].dims;
+  Domain seen{domain_.dims, x, axes_seen_from(op)};
   for (int i = 0; i < x.rank(); ++i) seen.logical[i] = seen.axes[static_cast<size_t>(i)].counts.back();
   std::swap(domain_, seen);
   Nodes* nodes = &nodes_of_[way_of(domain_)];

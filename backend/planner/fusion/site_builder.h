@@ -38,6 +38,7 @@ class SiteBuilder {
   int total(int op_index, const Reduction& reduction);
   int gathered(int op_index);
   int seen_from_view(int view);
+  std::vector<DomainAxis> axes_seen_from(const Op& view) const;
   int viewed(int op_index);
   Access access(int tensor);
   int unpacked_value(int node);

@@ -33,7 +33,10 @@ class Neighbours {
     for (int i = 0; i < groups_.op_count(); ++i) {
       if (folded_.folded[i]) continue;
       const Op& op = graph_.ops[i];
-      if (is_contraction(op.attributes)) absorb_prologue(i);
+      if (is_contraction(op.attributes)) {
+        absorb_prologue(i);
+        absorb_blocks(i);
+      }
       const bool joins = is_pointwise(op) || is_reduction(op) || is_gather(op) || is_scatter(op);
       if (joins && !groups_.is_before_anchor(i)) join_producers(i);
     }
@@ -55,6 +58,52 @@ class Neighbours {
           !groups_.would_wait_for_itself(group, groups_.group_of(anchor)))
         groups_.merge(group, groups_.group_of(anchor));
     }
+  }
+
+  // The same of weights that are stored in a byte or less: ops in front of a reshape that joins blocks along
+  // k, each of which has a scale, see their values over the operand's axes.
+  void absorb_blocks(int anchor) {
+    const Op& op = graph_.ops[anchor];
+    if (op.inputs.size() < 2 || !groups_.is_matmul(anchor)) return;
+    std::vector<int> waiting{op.inputs[1]};
+    while (!waiting.empty()) {
+      const int tensor = waiting.back(), maker = folded_.index.producer(tensor);
+      waiting.pop_back();
+      if (maker < 0) continue;
+      const std::vector<int>& inputs = graph_.ops[maker].inputs;
+      if (int axis = 0; folded_.folded[maker] && joins_blocks(graph_, graph_.ops[maker], axis))
+        absorb_block(inputs[0], anchor);
+      else if (!folded_.folded[maker] && groups_.group_of(maker) == groups_.group_of(anchor))
+        waiting.insert(waiting.end(), inputs.begin(), inputs.end());
+    }
+  }
+  void absorb_block(int tensor, int anchor) {
+    const int producer = groups_.direct_producer(tensor);
+    if (producer < 0 || !is_pointwise(graph_.ops[producer])) return;
+    const int group = groups_.group_of(producer), own = groups_.group_of(anchor);
+    const bool is_free = group != own && !groups_.has_anchor(group);
+    if (is_free && groups_.fits_one_fusion(group, own) && is_dequantisation(group, own) &&
+        !groups_.would_wait_for_itself(group, own))
+      groups_.merge(group, own);
+  }
+  // Cheap ops that read weights of a byte or less, for ops of these groups alone.
+  bool is_dequantisation(int group, int own) const {
+    int cost = 0;
+    bool reads_weights = false;
+    for (const int op : groups_.members(group)) {
+      const int y = graph_.ops[op].outputs[0];
+      const bool is_read_here = groups_.all_readers(y, [&](int reader) {
+        return groups_.group_of(reader) == group || groups_.group_of(reader) == own;
+      });
+      if (!is_pointwise(graph_.ops[op]) || groups_.is_gen_index(op) || !is_read_here) return false;
+      for (const int input : graph_.ops[op].inputs) {
+        const Tensor& x = graph_.tensors[input];
+        reads_weights = reads_weights || (info(x.type).bits <= 8 && groups_.is_view_of_input(input) &&
+                                          element_count(x.dims) == element_count(graph_.tensors[y].dims));
+      }
+      cost += pointwise_cost(graph_.ops[op]);
+    }
+    return reads_weights && cost <= kCheapInstructions;
   }
 
   // Moves conditions on coordinates that only `op` reads beside it, whatever smaller shape they have: whether

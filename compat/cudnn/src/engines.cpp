@@ -180,8 +180,8 @@ BuildOptions GraphState::options_of(const EnginePolicy& policy) {
   BuildOptions options;
   options.max_candidates = kMostCandidates;
   if (policy.cuda_cores_only)
-    options.forbid = {"attention",  "wgmma", "wgmma_repacked", "wgmma_narrow", "wgmma_taps",
-                      "mma_stream", "mma"};
+    options.forbid = {"attention",  "wgmma",      "wgmma_repacked", "wgmma_narrow",
+                      "wgmma_taps", "mma_stream", "mma_weights",    "mma"};
   return options;
 }
 

@@ -168,9 +168,12 @@ TEST(WgmmaPrologues, AreRoundedOnce) {
   }
 }
 
-TEST(WgmmaPrologues, AreChosenForFewRowsOfDequantisedWeights) {
+TEST(WgmmaPrologues, AreChosenForFewRowsOfDequantisedWeightsBehindMmaWeights) {
   const Graph graph = dequantised({.m = 16, .n = 14336, .k = 4096, .weights = {1, 4096}});
-  const Plan plan = build(graph, h200(), {.compile = false});
+  EXPECT_EQ(build(graph, h200(), {.compile = false}).fusions[0].config.engine, "mma_weights");
+  BuildOptions options{.compile = false};
+  options.forbid = {"mma_weights"};
+  const Plan plan = build(graph, h200(), options);
   ASSERT_EQ(plan.fusions.size(), 1u);
   EXPECT_EQ(plan.fusions[0].config.engine, "wgmma");
 }
