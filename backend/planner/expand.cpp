@@ -19,9 +19,11 @@
 #include "backend/planner/rewrites/late_concatenations.h"
 #include "backend/planner/rewrites/late_views.h"
 #include "backend/planner/rewrites/parted_rows.h"
+#include "backend/planner/rewrites/repeated_maxima.h"
 #include "backend/planner/rewrites/repeated_values.h"
 #include "backend/planner/rewrites/reshaped_gathers.h"
 #include "backend/planner/rewrites/result_layout.h"
+#include "backend/planner/rewrites/separate_columns.h"
 #include "backend/planner/rewrites/shared_views.h"
 #include "backend/planner/rewrites/split_batches.h"
 #include "core/dims.h"
@@ -41,6 +43,7 @@ class Expander {
   void rewrite() {
     simplify_reductions();
     shorten_maxima();
+    drop_repeated_maxima(graph_);
     reshape_gathers(graph_, additions_);
     move_gathers_in_front(graph_, additions_);
     write_gathers_as_totals(graph_, additions_);
@@ -55,6 +58,7 @@ class Expander {
     for (int round = 0; round < kMostRounds; ++round) {
       bool changes = share_views(graph_);
       changes = join_slices(graph_, additions_) || changes;
+      changes = separate_columns(graph_, additions_) || changes;
       changes = split_batches(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
       changes = move_views_in_front(graph_, additions_) || changes;
