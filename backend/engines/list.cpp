@@ -7,9 +7,10 @@ namespace fusor {
 
 std::span<const Engine* const> engines() {
   // clang-format off
-  static const std::array<const Engine*, 20> kEngines = {
+  static const std::array<const Engine*, 21> kEngines = {
       &attention_engine(),
       &attention_backward_engine(),
+      &attention_latent_engine(),
       &attention_decode_engine(),
       &attention_mma_engine(),
       &recurrent_engine(),

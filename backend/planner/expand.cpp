@@ -11,6 +11,7 @@
 #include "backend/planner/fold_views.h"
 #include "backend/planner/partition/softmax_maximum.h"
 #include "backend/planner/rewrites/additions.h"
+#include "backend/planner/rewrites/appended_rows.h"
 #include "backend/planner/rewrites/channels_last.h"
 #include "backend/planner/rewrites/early_gathers.h"
 #include "backend/planner/rewrites/early_views.h"
@@ -26,6 +27,7 @@
 #include "backend/planner/rewrites/separate_columns.h"
 #include "backend/planner/rewrites/shared_views.h"
 #include "backend/planner/rewrites/split_batches.h"
+#include "backend/planner/rewrites/summed_products.h"
 #include "core/dims.h"
 #include "core/infer.h"
 #include "core/ops/expansion.h"
@@ -48,6 +50,7 @@ class Expander {
     move_gathers_in_front(graph_, additions_);
     write_gathers_as_totals(graph_, additions_);
     simplify_views();
+    read_appended_rows(graph_, additions_);
     lay_out_results(graph_);
     lay_channels_last(graph_, additions_);
   }
@@ -59,6 +62,7 @@ class Expander {
       bool changes = share_views(graph_);
       changes = join_slices(graph_, additions_) || changes;
       changes = separate_columns(graph_, additions_) || changes;
+      changes = join_products(graph_, additions_) || changes;
       changes = split_batches(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
       changes = move_views_in_front(graph_, additions_) || changes;

@@ -362,7 +362,7 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
                  "forbid: there is no engine 'nosuch'; there are attention, attention_backward, "
-                 "attention_decode, attention_mma, recurrent, wgmma, wgmma_repacked, "
+                 "attention_latent, attention_decode, attention_mma, recurrent, wgmma, wgmma_repacked, "
                  "wgmma_narrow, wgmma_taps, wgmma_parts, mma_stream, mma, "
                  "depthwise, depthwise_repacked, window, rows, elementwise, packed, direct, cpu");
   }
