@@ -15,6 +15,7 @@ struct LatentCase {
   Form form = Form::one;
   int64_t batch = 2, heads = 16, keys = 300, value = 512, rope = 64;
   bool has_lengths = false, has_sink = false, has_statistics = false;
+  bool scaled_queries = false;  ///< queries are computed in front of the product
   DataType type = DataType::bf16;
 
   int64_t head() const { return value + rope; }
@@ -28,7 +29,9 @@ inline Graph latent_attention(const LatentCase& c) {
   const auto across = [&](const Tensor& x) { return g.transpose(x, {0, 2, 1}); };
   Tensor s;
   if (c.form == LatentCase::Form::one) {
-    s = g.matmul(g.input("q", {c.batch, c.heads, c.head()}, c.type), across(cache));
+    Tensor q = g.input("q", {c.batch, c.heads, c.head()}, c.type);
+    if (c.scaled_queries) q = g.mul(q, g.constant(0.5), {.type = c.type});
+    s = g.matmul(q, across(cache));
   } else {
     const Tensor rope = g.slice(cache, {0, 0, c.value}, {c.batch, c.keys, c.head()});
     const Tensor first = g.matmul(g.input("q_nope", {c.batch, c.heads, c.value}, c.type), across(values));
@@ -41,11 +44,17 @@ inline Graph latent_attention(const LatentCase& c) {
     s = g.binary_select(s, g.constant(-std::numeric_limits<double>::infinity()),
                         g.cmp_lt(g.gen_index(s, 2), length));
   }
-  SoftmaxOptions options{.axis = 2, .type = c.type};
-  if (c.has_sink) options.sink = g.input("sink", {1, c.heads, 1}, DataType::f32);
-  const SoftmaxResults softmax = g.softmax(s, options);
-  g.output(g.matmul(softmax.y, values), {.name = "o", .type = c.type});
-  if (c.has_statistics) g.output(softmax.logsumexp, {.name = "logsumexp", .type = DataType::f32});
+  Tensor largest = g.reduce(s, ReductionMode::max, {2}), sink;
+  if (c.has_sink) {
+    sink = g.input("sink", {1, c.heads, 1}, DataType::f32);
+    largest = g.max(largest, sink);
+  }
+  const Tensor exponential = g.exp(g.sub(s, largest));
+  Tensor sum = g.reduce(exponential, ReductionMode::add, {2});
+  if (c.has_sink) sum = g.add(sum, g.exp(g.sub(sink, largest)));
+  const Tensor p = g.div(exponential, sum, {.type = c.type});
+  g.output(g.matmul(p, values), {.name = "o", .type = c.type});
+  if (c.has_statistics) g.output(g.add(g.log(sum), largest), {.name = "logsumexp", .type = DataType::f32});
   return g.finish();
 }
 

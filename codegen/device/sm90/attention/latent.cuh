@@ -66,8 +66,22 @@ static_assert(sizeof(Shared) <= Config::shared_bytes, "the launch has room for a
 // Where a vector of row `row` lies in a line of 64 elements, swizzled as wgmma reads it.
 FUSOR_DEVICE int place_in_line(int row, int vector) { return row * kLineBytes + (vector ^ row % 8) * 16; }
 
+// A block's tile, and its part of the keys. Each role finds its own: registers of one are none of the
+// other's.
+struct Share {
+  const Tile tile;  // reads lengths
+  const KeyPart part;
+
+  __device__ explicit Share(const Params& p)
+      : tile(p, static_cast<int>(block_number()) / static_cast<int>(p.rows.parts)),
+        part(p, tile, static_cast<int>(block_number()) % static_cast<int>(p.rows.parts)) {}
+};
+
 // The warps of one stage copy every kStages-th group of keys.
-FUSOR_DEVICE void produce(const Params& p, Shared& shared, const Tile& tile, const KeyPart& part) {
+FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
+  const Share share(p);
+  const Tile& tile = share.tile;
+  const KeyPart& part = share.part;
   constexpr int kVectors = kLine / kWidth, kApart = kThreadsOfStage / kVectors, kPasses = kTileK / kApart;
   constexpr int kAtOnce = kPasses < 8 ? kPasses : 8;
   const int thread = static_cast<int>(threadIdx.x) % kThreadsOfStage;
@@ -112,9 +126,10 @@ FUSOR_DEVICE void produce(const Params& p, Shared& shared, const Tile& tile, con
 }
 
 // Consumers bring the tile's queries.
-FUSOR_DEVICE void copy_queries(const Params& p, Shared& shared, const Tile& tile, int thread) {
+template <class Site>
+FUSOR_DEVICE void copy_queries(const typename Site::Args& args, Shared& shared, const Tile& tile, int head,
+                               int thread) {
   constexpr int kVectors = kHeadLines * kLine / kWidth;
-  const int head = static_cast<int>(p.head);
   Index at[kRank];
 #pragma unroll 1
   for (int i = thread; i < kRows * kVectors; i += kThreads) {
@@ -124,7 +139,8 @@ FUSOR_DEVICE void copy_queries(const Params& p, Shared& shared, const Tile& tile
     const bool inside = tile.has(row) && vector * kWidth < head;
     at[kBatch + 1] = inside ? vector * kWidth : 0;
     if constexpr (Config::q_plain && Config::q_width == kWidth) {
-      copy_async<kWidth * 2>(shared_address(to), Q::address(p.q, at), inside);
+      const Element* const from = Site::address(args, at);
+      copy_async<kWidth * 2>(shared_address(to), from, inside && from != nullptr);
     } else {
       constexpr int kPiece = Config::q_width;
       Vec<Element, kWidth> values = {};
@@ -132,7 +148,7 @@ FUSOR_DEVICE void copy_queries(const Params& p, Shared& shared, const Tile& tile
       for (int first = 0; first < kWidth; first += kPiece) {
         if (!inside || vector * kWidth + first >= head) break;
         at[kBatch + 1] = vector * kWidth + first;
-        const Vec<Element, kPiece> piece = narrow<Element>(Q::template apply<kPiece>(p.q, at, kPiece));
+        const Vec<Element, kPiece> piece = narrow<Element>(Site::template apply<kPiece>(args, at, kPiece));
 #pragma unroll
         for (int c = 0; c < kPiece; ++c) values[first + c] = piece[c];
       }
@@ -259,10 +275,12 @@ FUSOR_DEVICE Part& part_of_block(const Params& p, Shared& shared, int number) {
     return shared.part();
 }
 
-FUSOR_DEVICE void consume(const Params& p, Shared& shared, const Tile& tile, const KeyPart& part,
-                          int number) {
+FUSOR_DEVICE void consume(const Params& p, Shared& shared, int number) {
+  const Share share(p);
+  const Tile& tile = share.tile;
+  const KeyPart& part = share.part;
   const int thread = static_cast<int>(threadIdx.x) - kWarpgroup;
-  copy_queries(p, shared, tile, thread);
+  copy_queries<Q>(p.q, shared, tile, static_cast<int>(p.head), thread);
   Consumer mine(p, tile, number);
   Ring<kStages> ring;
 #pragma unroll 1
@@ -309,15 +327,12 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   if (threadIdx.x == 0) shared.init();
   enter_launch(p, Config::exchange != 2);
   __syncthreads();
-  const int number = static_cast<int>(block_number()), parts = static_cast<int>(p.rows.parts);
-  const Tile tile(p, number / parts);  // reads lengths
-  const KeyPart part(p, tile, number % parts);
   if (warpgroup == 0) {
-    release_registers<56>();
-    produce(p, shared, tile, part);
+    release_registers<72>();
+    produce(p, shared);
   } else {
-    claim_registers<224>();
-    consume(p, shared, tile, part, warpgroup - 1);
+    claim_registers<216>();
+    consume(p, shared, warpgroup - 1);
   }
   leave_launch(p);
 }

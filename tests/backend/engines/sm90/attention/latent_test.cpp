@@ -73,7 +73,8 @@ TEST(AttentionLatent, SharedMemoryHoldsEveryCandidate) {
 TEST(AttentionLatentKernels, Compile) {
   std::vector<test::KernelCase> cases;
   for (const LatentCase& c :
-       {LatentCase{}, LatentCase{.heads = 40, .keys = 777, .value = 256, .rope = 40, .has_lengths = true},
+       {LatentCase{}, LatentCase{.scaled_queries = true},
+        LatentCase{.heads = 40, .keys = 777, .value = 256, .rope = 40, .has_lengths = true},
         LatentCase{
             .value = 128, .rope = 64, .has_sink = true, .has_statistics = true, .type = DataType::f16}})
     test::add_kernels(attention_latent_engine(), "latent", test::fusion_of(test::latent_attention(c)),

@@ -22,6 +22,7 @@ TEST(AttentionLatentGpu, EveryCase) {
        {LatentCase{}, LatentCase{.batch = 1, .heads = 128, .keys = 777},
         LatentCase{.batch = 3, .heads = 40, .keys = 63, .value = 256, .rope = 40},
         LatentCase{.batch = 5, .heads = 24, .keys = 301, .has_lengths = true},
+        LatentCase{.keys = 65, .scaled_queries = true},
         LatentCase{.heads = 70, .keys = 1000, .has_sink = true, .has_statistics = true},
         LatentCase{.batch = 9, .heads = 1, .keys = 130, .value = 128, .rope = 0, .type = DataType::f16}})
     expect_every_config_correct(
