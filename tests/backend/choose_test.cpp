@@ -499,9 +499,10 @@ TEST(Explain, PartsOfARejectedCutStandBelowIt) {
 
 TEST(Explain, EnginesOfAnotherDeviceAreOneLine) {
   BuildOptions options;
-  EXPECT_THAT(explain(conv_relu_exp(), DeviceInfo::named("A100"), options, Detail::all),
-              HasSubstr("for other devices: attention, attention_backward, wgmma, wgmma_repacked, "
-                        "wgmma_narrow, wgmma_taps, wgmma_parts, cpu"));
+  EXPECT_THAT(
+      explain(conv_relu_exp(), DeviceInfo::named("A100"), options, Detail::all),
+      HasSubstr("for other devices: attention, attention_backward, attention_latent, wgmma, wgmma_repacked, "
+                "wgmma_narrow, wgmma_taps, wgmma_parts, cpu"));
 }
 
 }  // namespace
