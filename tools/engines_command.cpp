@@ -46,6 +46,7 @@ constexpr auto kAbout = std::to_array<About>({
     {"attention_backward", "its gradients: of queries, keys and values, without atomics", Place::hopper},
     {"attention_decode", "the same for a few queries and long caches: keys split over blocks",
      Place::tensor_cores},
+    {"attention_latent", "the same for a latent cache, whose rows are keys and values in one", Place::hopper},
     {"attention_mma", "the same for any layout, and with ops in front of q, k and v", Place::tensor_cores},
     {"recurrent", "the steps of recurrent layers: one launch for a layer and direction", Place::hopper},
     {"wgmma", "matmul and convolution of fp16, bf16, int8, and TF32 and fp8 where allowed; operands by TMA",

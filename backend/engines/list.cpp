@@ -10,6 +10,7 @@ std::span<const Engine* const> engines() {
   static const std::array<const Engine*, 21> kEngines = {
       &attention_engine(),
       &attention_backward_engine(),
+      &attention_latent_engine(),
       &attention_decode_engine(),
       &attention_mma_engine(),
       &recurrent_engine(),

@@ -27,6 +27,7 @@ const Engine& mma_weights_engine();
 const Engine& attention_engine();
 const Engine& attention_backward_engine();
 const Engine& attention_decode_engine();
+const Engine& attention_latent_engine();
 const Engine& attention_mma_engine();
 const Engine& wgmma_engine();
 const Engine& wgmma_repacked_engine();

@@ -11,6 +11,7 @@
 #include "backend/planner/fold_views.h"
 #include "backend/planner/partition/softmax_maximum.h"
 #include "backend/planner/rewrites/additions.h"
+#include "backend/planner/rewrites/appended_rows.h"
 #include "backend/planner/rewrites/channels_last.h"
 #include "backend/planner/rewrites/distributed_products.h"
 #include "backend/planner/rewrites/early_gathers.h"
@@ -20,15 +21,18 @@
 #include "backend/planner/rewrites/late_concatenations.h"
 #include "backend/planner/rewrites/late_views.h"
 #include "backend/planner/rewrites/parted_rows.h"
+#include "backend/planner/rewrites/repeated_maxima.h"
 #include "backend/planner/rewrites/repeated_values.h"
 #include "backend/planner/rewrites/reshaped_gathers.h"
 #include "backend/planner/rewrites/result_layout.h"
+#include "backend/planner/rewrites/separate_columns.h"
 #include "backend/planner/rewrites/shared_views.h"
 #include "backend/planner/rewrites/short_products.h"
 #include "backend/planner/rewrites/sliced_products.h"
 #include "backend/planner/rewrites/split_batches.h"
 #include "backend/planner/rewrites/split_rows.h"
 #include "backend/planner/rewrites/summed_batches.h"
+#include "backend/planner/rewrites/summed_products.h"
 #include "backend/planner/rewrites/unmerged_axes.h"
 #include "core/dims.h"
 #include "core/infer.h"
@@ -47,6 +51,7 @@ class Expander {
   void rewrite() {
     simplify_reductions();
     shorten_maxima();
+    drop_repeated_maxima(graph_);
     sum_batches_inside(graph_, additions_);
     write_short_products(graph_, additions_);
     distribute_products(graph_, additions_);
@@ -54,6 +59,7 @@ class Expander {
     move_gathers_in_front(graph_, additions_);
     write_gathers_as_totals(graph_, additions_);
     simplify_views();
+    read_appended_rows(graph_, additions_);
     lay_out_results(graph_);
     lay_channels_last(graph_, additions_);
   }
@@ -64,6 +70,8 @@ class Expander {
     for (int round = 0; round < kMostRounds; ++round) {
       bool changes = share_views(graph_);
       changes = join_slices(graph_, additions_) || changes;
+      changes = separate_columns(graph_, additions_) || changes;
+      changes = join_products(graph_, additions_) || changes;
       changes = split_batches(graph_, additions_) || changes;
       changes = unmerge_axes(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;

@@ -15,6 +15,7 @@
 #include "codegen/text/site_fields.h"
 #include "codegen/text/site_text.h"
 #include "codegen/text/word_facts.h"
+#include "core/chosen_load.h"
 
 namespace fusor {
 
@@ -155,24 +156,45 @@ class SiteWriter : SiteText {
         line(2, "RandomWords<N, {}, {}> words{};", step, first, number(i));
   }
 
+  // As the only lane of apply<1> finds it.
   void write_address() {
-    const Node& node = yielded_node(expr_);
+    const auto chosen = chosen_load(expr_);
+    const int load = yielded(expr_);
+    const bool may_miss = chosen || expr_.node(load).access.is_indexed();
     line(1, "static __device__ __forceinline__ {} address(const Args& args, const Index (&at)[kRank]) {{",
-         is_packed(node.type) ? "PackedPointer<Stored>" : "const Stored*");
-    const std::string name = load_name(expr_, yielded(expr_));
-    if (node.access.is_indexed()) {
-      // As the only lane of apply<1> finds it.
-      line(2, "[[maybe_unused]] constexpr int N = 1, i = 0, count = 1;");
-      for (int at = 0; at < yielded(expr_); ++at) write_uniform_node(at);
-      for (int at = 0; at < yielded(expr_); ++at) write_lane_node(at);
-      const Indices indices = lane_indices(yielded(expr_));
-      line(2, "return {} ? {}{} : nullptr;", indices.inside, address(name, node), indices.steps);
+         is_packed(expr_.node(load).type) ? "PackedPointer<Stored>" : "const Stored*");
+    if (may_miss) line(2, "[[maybe_unused]] constexpr int N = 1, i = 0, count = 1;");
+    std::vector<bool> needed(expr_.nodes.size(), false);
+    if (chosen) {
+      need_with_loads(chosen->condition, needed);
+      for (const int each : {chosen->first, chosen->second})
+        for (const int arg : expr_.node(each).args) need_with_loads(arg, needed);
     } else {
-      line(2, "return {};", address(name, node));
+      for (const int arg : expr_.node(load).args) need_with_loads(arg, needed);
     }
+    for (size_t at = 0; at < needed.size(); ++at)
+      if (needed[at]) write_uniform_node(static_cast<int>(at));
+    for (size_t at = 0; at < needed.size(); ++at)
+      if (needed[at]) write_lane_node(static_cast<int>(at));
+    if (chosen)
+      line(2, "return {} ? {} : {};", lane(chosen->condition), address_of_load(chosen->first),
+           address_of_load(chosen->second));
+    else
+      line(2, "return {};", address_of_load(load));
     line(1, "}}");
-    if (node.access.is_indexed())
-      line(1, "enum : bool {{ kMayMiss = true }};  // address(): null where an index is none");
+    if (may_miss) line(1, "enum : bool {{ kMayMiss = true }};  // address(): null where an index is none");
+  }
+  std::string address_of_load(int at) const {
+    const Node& node = expr_.node(at);
+    const std::string place = address(load_name(expr_, at), node);
+    if (!node.access.is_indexed()) return place;
+    const Indices indices = lane_indices(at);
+    return fmt::format("({} ? {}{} : nullptr)", indices.inside, place, indices.steps);
+  }
+  void need_with_loads(int at, std::vector<bool>& needed) const {
+    if (at < 0 || needed[static_cast<size_t>(at)]) return;
+    needed[static_cast<size_t>(at)] = true;
+    for (const int arg : expr_.node(at).args) need_with_loads(arg, needed);
   }
 
   /// What is the same for all lanes, or loaded for all at once.

@@ -362,7 +362,7 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
                  "forbid: there is no engine 'nosuch'; there are attention, attention_backward, "
-                 "attention_decode, attention_mma, recurrent, wgmma, wgmma_repacked, "
+                 "attention_latent, attention_decode, attention_mma, recurrent, wgmma, wgmma_repacked, "
                  "wgmma_narrow, wgmma_taps, wgmma_parts, mma_stream, mma_weights, mma, "
                  "depthwise, depthwise_repacked, window, rows, elementwise, packed, direct, cpu");
   }
@@ -499,9 +499,10 @@ TEST(Explain, PartsOfARejectedCutStandBelowIt) {
 
 TEST(Explain, EnginesOfAnotherDeviceAreOneLine) {
   BuildOptions options;
-  EXPECT_THAT(explain(conv_relu_exp(), DeviceInfo::named("A100"), options, Detail::all),
-              HasSubstr("for other devices: attention, attention_backward, wgmma, wgmma_repacked, "
-                        "wgmma_narrow, wgmma_taps, wgmma_parts, cpu"));
+  EXPECT_THAT(
+      explain(conv_relu_exp(), DeviceInfo::named("A100"), options, Detail::all),
+      HasSubstr("for other devices: attention, attention_backward, attention_latent, wgmma, wgmma_repacked, "
+                "wgmma_narrow, wgmma_taps, wgmma_parts, cpu"));
 }
 
 }  // namespace

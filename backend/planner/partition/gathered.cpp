@@ -32,9 +32,19 @@ std::vector<int> Gathered::ops_in_front(int operand, bool& gathers) const {
       return {};
     gathers = gathers || is_gather(op);
     ops.push_back(producer);
-    waiting.insert(waiting.end(), op.inputs.begin(), op.inputs.end());
+    for (const int input : op.inputs)
+      if (!is_row_beside(op, input)) waiting.push_back(input);
   }
   return ops;
+}
+
+bool Gathered::is_row_beside(const Op& select, int tensor) const {
+  constexpr int64_t kFewOf = 16;
+  const auto* const pointwise = std::get_if<Pointwise>(&select.attributes);
+  return pointwise != nullptr && pointwise->mode == PointwiseMode::binary_select &&
+         is_real(graph_.tensors[tensor].type) &&
+         element_count(graph_.tensors[tensor].dims) * kFewOf <=
+             element_count(graph_.tensors[select.outputs[0]].dims);
 }
 
 bool Gathered::is_masked_input(int tensor) const {

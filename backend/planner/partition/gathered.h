@@ -27,6 +27,8 @@ class Gathered {
  private:
   /// As ops_of(), with or without a gather among them, which `gathers` tells.
   std::vector<int> ops_in_front(int operand, bool& gathers) const;
+  /// Whether the select chooses between rows and a few others, which are stored: a row that is appended.
+  bool is_row_beside(const Op& select, int tensor) const;
   /// Whether a select takes its elements from a tensor in memory.
   bool is_masked_input(int tensor) const;
   bool is_flat(int tensor) const;

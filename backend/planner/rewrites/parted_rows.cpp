@@ -25,22 +25,7 @@ namespace fusor {
 namespace {
 
 // Parts of a row at most, and ops from memory to its slices.
-constexpr size_t kMostParts = 4, kMostOps = 48;
-
-// How the totals of parts are joined; nothing where they are not.
-std::optional<PointwiseMode> joined_by(ReductionMode mode) {
-  switch (mode) {
-    case ReductionMode::add:
-    case ReductionMode::avg:
-      return PointwiseMode::add;
-    case ReductionMode::max:
-      return PointwiseMode::max;
-    case ReductionMode::min:
-      return PointwiseMode::min;
-    default:
-      return std::nullopt;
-  }
-}
+constexpr size_t kMostEqualParts = 4, kMostOpsOfRow = 48;
 
 // A value whose rows are read in parts, and the ops that are written anew for it.
 class PartedValue {
@@ -52,7 +37,7 @@ class PartedValue {
 
   // Finds the parts and the ops from memory to them; false where the value stays as it is.
   bool find() {
-    if (!find_parts() || !visit(index_.producer(value_), kMostOps)) return false;
+    if (!find_parts() || !visit(index_.producer(value_), kMostOpsOfRow)) return false;
     bool has_totals = false;
     for (const int op : way_) {
       has_totals = has_totals || is_total(op);
@@ -124,7 +109,7 @@ class PartedValue {
   // Equal parts, one after the other, as many as halves or quarters are exact.
   bool are_all_of_row() const {
     const auto count = static_cast<int64_t>(ranges_.size());
-    if (count < 2 || ranges_.size() > kMostParts || !std::has_single_bit(ranges_.size()) ||
+    if (count < 2 || ranges_.size() > kMostEqualParts || !std::has_single_bit(ranges_.size()) ||
         extent_ % count != 0)
       return false;
     for (int64_t i = 0; i < count; ++i)
@@ -146,7 +131,7 @@ class PartedValue {
       if (!visit(producer, depth - 1)) return false;
     }
     way_.push_back(op);
-    return way_.size() <= kMostOps;
+    return way_.size() <= kMostOpsOfRow;
   }
 
   bool is_computable(int op) const {
@@ -170,7 +155,7 @@ class PartedValue {
   }
 
   // Whether a contraction computes the op behind its product.
-  bool is_epilogue(int op, size_t depth = kMostOps) const {
+  bool is_epilogue(int op, size_t depth = kMostOpsOfRow) const {
     return depth > 0 && is_pointwise(op_of(op)) && std::ranges::any_of(op_of(op).inputs, [&](int input) {
              const int producer = index_.producer(input);
              if (producer < 0 || !tensor(input).is_virtual() || index_.consumers(input).size() != 1)

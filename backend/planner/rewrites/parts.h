@@ -1,4 +1,5 @@
-// Owns what it means that a slice takes a part of its operand along one axis.
+// Owns what it means that a slice takes a part of its operand along one axis, and how totals of parts become
+// those of all.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,21 @@ struct Part {
   int axis = 0;
   Range range;
 };
+
+/// How the totals of parts are joined, shares of means summed; nothing where they are not.
+inline std::optional<PointwiseMode> joined_by(ReductionMode mode) {
+  switch (mode) {
+    case ReductionMode::add:
+    case ReductionMode::avg:
+      return PointwiseMode::add;
+    case ReductionMode::max:
+      return PointwiseMode::max;
+    case ReductionMode::min:
+      return PointwiseMode::min;
+    default:
+      return std::nullopt;
+  }
+}
 
 /// The part that a slice takes of an operand of such dims, all of the other axes with it; nothing where the
 /// op is none, skips elements, or takes a part of no axis or of several.

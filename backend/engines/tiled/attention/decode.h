@@ -33,8 +33,15 @@ struct DecodeProblem {
   int64_t entries() const { return problem.entries() / heads; }
 };
 
+/// What a kernel's tiles hold: elements of a head, and queries of heads that share keys.
+struct DecodeSizes {
+  int64_t most_head = kMostHead;
+  int64_t most_rows = 128;  // with more, the products count, not the keys' bytes
+};
+
 /// The fusion as decoding sees it, or why it does not.
-std::variant<DecodeProblem, Refusal> decode_problem_of(const Fusion& fusion, const DeviceInfo& device);
+std::variant<DecodeProblem, Refusal> decode_problem_of(const Fusion& fusion, const DeviceInfo& device,
+                                                       const DecodeSizes& sizes = {});
 
 struct DecodeKnobs {
   int64_t warps = 8;       ///< of a block
@@ -75,6 +82,20 @@ struct DecodeSchedule {
 /// Takes limits out of the score: what it hides, tiles do not see. Rows of keys and values that a prologue
 /// clears behind the same limit are loaded as they are.
 void take_limits(DecodeProblem& decode);
+
+/// sizeof(Part) in codegen/device/tiled/attention/packed_rows.cuh, of so many rows.
+int64_t part_bytes(const DecodeProblem& decode, int64_t rows);
+
+/// Sites, config values and extents of kernels whose tiles have packed rows: those that `Problem` has, and
+/// limits, tiles and parts.
+std::vector<KernelSite> sites_of(const DecodeProblem& decode);
+void append_limits(std::vector<ConfigValue>& config, const DecodeProblem& decode);
+void append_rows(Parameters& p, const DecodeProblem& decode, int64_t tiles, int64_t parts);
+inline constexpr int64_t kFinishLanes = 8;
+/// Sets the grid of a launch of decode_finish: `tiles` tiles of `tile_rows` rows in all, `lanes` of which
+/// share the parts of a vector.
+void set_finish_grid(Launch& launch, const DecodeProblem& decode, int64_t tiles, int64_t tile_rows,
+                     int64_t lanes = kFinishLanes);
 
 Work cost(const DecodeSchedule& schedule);
 Lowered lower(const DecodeSchedule& schedule);

@@ -14,7 +14,7 @@ namespace fusor::tiled_attention {
 namespace {
 
 // Threads and vectors of a block in codegen/device/tiled/attention/decode_finish.cuh.
-constexpr int64_t kFinishThreads = 128, kFinishVectors = 16, kFinishVector = 4;
+constexpr int64_t kFinishThreads = 128, kFinishVector = 4;
 // Instructions of the softmax for a score, and of an address for a vector of an operand.
 constexpr double kSoftmaxSlots = 10, kVectorSlots = 6;
 // Share of the tensor cores' peak that mma.sync reaches in one chain of products a warp.
@@ -43,11 +43,8 @@ std::vector<ConfigValue> config_of(const DecodeSchedule& schedule) {
   values.push_back({"blocks_per_sm", schedule.blocks_per_sm});
   values.push_back({"shared_bytes", schedule.shared_bytes()});
   values.push_back({"exchange", static_cast<int64_t>(exchange_of(knobs))});
-  const std::vector<Limit>& limits = schedule.decode.limits;
-  values.push_back({"limits", limits.size()});
-  for (size_t i = 0; i < kMostLimits; ++i)
-    values.push_back({fmt::format("limit{}", i),
-                      i < limits.size() ? limits[i].place * 4 + static_cast<int64_t>(limits[i].of) : 0});
+  values.push_back({"finish_lanes", kFinishLanes});
+  append_limits(values, schedule.decode);
   return values;
 }
 
@@ -56,29 +53,10 @@ Parameters parameters_of(const DecodeSchedule& schedule, const std::vector<Kerne
   const Problem& problem = decode.problem;
   Parameters p(problem.index_bits);
   append_extents(p, problem);
-  p.group("rows", "PackedRows", [&] {
-    p.wide("rows", decode.rows());
-    p.wide("tiles", schedule.tiles());
-    p.wide("parts", schedule.knobs.split);
-    p.divisor("heads", decode.heads);
-  });
-  std::vector<int64_t> extents;
-  for (size_t axis = 0; axis < decode.shares.size(); ++axis)
-    extents.push_back(problem.batch[static_cast<int>(axis)] / decode.shares[axis]);
-  attention::append_divisors(p, "extents", extents);
-  attention::append_divisors(p, "shares", decode.shares);
+  append_rows(p, decode, schedule.tiles(), schedule.knobs.split);
   if (exchange_of(schedule.knobs) == in_workspace) p.scratch("parts", "Part", 0);
   append_sites(p, problem, sites);
   return p;
-}
-
-std::vector<KernelSite> sites_of(const DecodeProblem& decode) {
-  std::vector<KernelSite> sites = sites_of(decode.problem);
-  for (size_t i = 0; i < decode.limits.size(); ++i) {
-    const Expr& number = decode.limits[i].number;
-    sites.push_back({fmt::format("N{}", i), number, number.domain.rank() - 1});
-  }
-  return sites;
 }
 
 Launch launch_of(const DecodeSchedule& schedule, const char* root, const char* entry) {
@@ -151,6 +129,43 @@ Traffic traffic_of(const DecodeSchedule& schedule, double keys_of_tile) {
 
 }  // namespace
 
+std::vector<KernelSite> sites_of(const DecodeProblem& decode) {
+  std::vector<KernelSite> sites = sites_of(decode.problem);
+  for (size_t i = 0; i < decode.limits.size(); ++i) {
+    const Expr& number = decode.limits[i].number;
+    sites.push_back({fmt::format("N{}", i), number, number.domain.rank() - 1});
+  }
+  return sites;
+}
+
+void append_limits(std::vector<ConfigValue>& config, const DecodeProblem& decode) {
+  const std::vector<Limit>& limits = decode.limits;
+  config.push_back({"limits", limits.size()});
+  for (size_t i = 0; i < kMostLimits; ++i)
+    config.push_back({fmt::format("limit{}", i),
+                      i < limits.size() ? limits[i].place * 4 + static_cast<int64_t>(limits[i].of) : 0});
+}
+
+void append_rows(Parameters& p, const DecodeProblem& decode, int64_t tiles, int64_t parts) {
+  p.group("rows", "PackedRows", [&] {
+    p.wide("rows", decode.rows());
+    p.wide("tiles", tiles);
+    p.wide("parts", parts);
+    p.divisor("heads", decode.heads);
+  });
+  std::vector<int64_t> extents;
+  for (size_t axis = 0; axis < decode.shares.size(); ++axis)
+    extents.push_back(decode.problem.batch[static_cast<int>(axis)] / decode.shares[axis]);
+  attention::append_divisors(p, "extents", extents);
+  attention::append_divisors(p, "shares", decode.shares);
+}
+
+void set_finish_grid(Launch& launch, const DecodeProblem& decode, int64_t tiles, int64_t tile_rows,
+                     int64_t lanes) {
+  const int64_t vectors = tile_rows * decode.problem.padded_value() / kFinishVector;
+  set_grid(launch, tiles * ceil_div(vectors, kFinishThreads / lanes), kFinishThreads);
+}
+
 Work cost(const DecodeSchedule& schedule) {
   const DecodeProblem& decode = schedule.decode;
   const Problem& problem = decode.problem;
@@ -211,8 +226,7 @@ Lowered lower(const DecodeSchedule& schedule) {
   if (exchange != in_workspace) return lowered;
   lowered.scratch.push_back(schedule.workspace());
   Launch finish = launch_of(schedule, "tiled/attention/decode_finish.cuh", "decode_finish");
-  const int64_t vectors = schedule.tile_rows() * schedule.decode.problem.padded_value() / kFinishVector;
-  set_grid(finish, schedule.all_tiles() * ceil_div(vectors, kFinishVectors), kFinishThreads);
+  set_finish_grid(finish, schedule.decode, schedule.all_tiles(), schedule.tile_rows());
   lowered.steps.emplace_back(std::move(finish));
   return lowered;
 }

@@ -11,7 +11,6 @@ namespace fusor::tiled_attention {
 
 namespace {
 
-constexpr int64_t kMostRows = 128;     // with more, the products count, not the keys' bytes
 constexpr int64_t kThreadsOfSm = 256;  // whose copies in flight keep memory busy
 constexpr int64_t kMostStages = 4;     // of a warp
 constexpr int64_t kMostCluster = 16;   // blocks of a cluster
@@ -19,8 +18,9 @@ constexpr int64_t kPadding = 8;        // floats behind a line of a part
 
 }  // namespace
 
-std::variant<DecodeProblem, Refusal> decode_problem_of(const Fusion& fusion, const DeviceInfo& device) {
-  auto answer = problem_of(fusion, device);
+std::variant<DecodeProblem, Refusal> decode_problem_of(const Fusion& fusion, const DeviceInfo& device,
+                                                       const DecodeSizes& sizes) {
+  auto answer = problem_of(fusion, device, sizes.most_head);
   if (auto* refusal = std::get_if<Refusal>(&answer)) return std::move(*refusal);
   DecodeProblem decode{.problem = std::move(std::get<Problem>(answer)), .shares = {}};
   Problem& problem = decode.problem;
@@ -32,10 +32,10 @@ std::variant<DecodeProblem, Refusal> decode_problem_of(const Fusion& fusion, con
                                        "keys and values that the same heads share", "other sharing");
   decode.shares = problem.k.sharing;
   for (const int64_t share : decode.shares) decode.heads *= share;
-  if (decode.rows() > kMostRows)
-    return attention::refuse_attention(fusion, "few-rows", "",
-                                       fmt::format("at most {} queries of heads that share keys", kMostRows),
-                                       fmt::format("{} queries of {} heads", problem.queries, decode.heads));
+  if (decode.rows() > sizes.most_rows)
+    return attention::refuse_attention(
+        fusion, "few-rows", "", fmt::format("at most {} queries of heads that share keys", sizes.most_rows),
+        fmt::format("{} queries of {} heads", problem.queries, decode.heads));
   if (!problem.q.along_head) {
     // Rows of a tile are queries of several heads: no vectors across them.
     const Expr& q = operand_site(fusion, 0, 0);
@@ -70,9 +70,11 @@ int64_t DecodeSchedule::stage_bytes() const {
   return tile_bytes(knobs.tile_k, problem.padded_head()) + tile_bytes(knobs.tile_k, problem.padded_value());
 }
 
-int64_t DecodeSchedule::part_bytes() const {
-  return tile_rows() * 4 * (decode.problem.padded_value() + kPadding + 2);
+int64_t part_bytes(const DecodeProblem& decode, int64_t rows) {
+  return rows * 4 * (decode.problem.padded_value() + kPadding + 2);
 }
+
+int64_t DecodeSchedule::part_bytes() const { return tiled_attention::part_bytes(decode, tile_rows()); }
 
 int64_t DecodeSchedule::shared_bytes() const {
   const int64_t parts = round_up((knobs.warps + 1) * part_bytes(), 128);

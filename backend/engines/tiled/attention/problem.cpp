@@ -12,6 +12,7 @@
 #include "backend/engines/reach.h"
 #include "backend/engines/rules.h"
 #include "backend/engines/tiled/tiling.h"
+#include "core/chosen_load.h"
 
 namespace fusor::tiled_attention {
 
@@ -19,7 +20,6 @@ namespace {
 
 using attention::refuse_attention;
 
-constexpr int64_t kMostHead = 256;
 constexpr int64_t kMostRegisters = 255, kRegistersOfSm = 65536;
 
 bool is_16_bits(DataType type) { return type == DataType::f16 || type == DataType::bf16; }
@@ -42,10 +42,10 @@ int64_t index_bits_of(const Problem& problem) {
   return 32;
 }
 
-std::optional<Refusal> refuse_sizes(const Problem& problem) {
+std::optional<Refusal> refuse_sizes(const Problem& problem, int64_t most_head) {
   const Fusion& fusion = problem.fusion;
-  if (problem.head > kMostHead || problem.value > kMostHead)
-    return refuse_attention(fusion, "head-elements", "", "at most 256 elements a head",
+  if (problem.head > most_head || problem.value > most_head)
+    return refuse_attention(fusion, "head-elements", "", fmt::format("at most {} elements a head", most_head),
                             fmt::format("{} and {}", problem.head, problem.value));
   const int64_t reached = std::max({problem.queries, problem.keys, problem.entries() * problem.queries});
   return refuse_wide_coordinates(fusion, "queries of all heads", reached);
@@ -62,6 +62,30 @@ int64_t line_of(int64_t elements) {
   return elements <= 16 ? 16 : elements <= 32 ? 32 : round_up(elements, 64);
 }
 
+// The loads that give the operand's elements as they are: one, or two of which each row has one; none where
+// ops are between.
+std::vector<const Access*> plain_loads(const Fusion& fusion, const Expr& site, int head_axis) {
+  const auto is_plain = [&](const Node& load) {
+    return fusion.operands[static_cast<size_t>(load.access.operand)].type == load.type;
+  };
+  const Node& value = yielded_node(site);
+  if (value.kind == Node::Kind::load && is_plain(value)) return {&value.access};
+  const auto chosen = chosen_load(site);
+  if (!chosen) return {};
+  const std::vector<uint32_t> varying = varying_axes(site);
+  const auto is_of_row = [&](int at) {
+    return at < 0 || (varying[static_cast<size_t>(at)] >> head_axis & 1) == 0;
+  };
+  std::vector<const Access*> loads;
+  for (const int at : {chosen->first, chosen->second}) {
+    const Node& load = site.node(at);
+    if (!is_plain(load) || load.access.strides[head_axis] != 1 || !std::ranges::all_of(load.args, is_of_row))
+      return {};
+    loads.push_back(&load.access);
+  }
+  return is_of_row(chosen->condition) ? loads : std::vector<const Access*>();
+}
+
 }  // namespace
 
 std::variant<OperandLoad, Refusal> load_of(const Fusion& fusion, const Expr& site, int row_axis,
@@ -71,17 +95,20 @@ std::variant<OperandLoad, Refusal> load_of(const Fusion& fusion, const Expr& sit
     return refuse_attention(fusion, "16-bit-operands", "", "fp16 or bf16", std::string(to_string(value.type)),
                             "declare the operand fp16 or bf16");
   OperandLoad load{.expr = site, .vector_axis = head_axis};
-  load.plain = value.kind == Node::Kind::load &&
-               fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
-  const Access* const access = load.plain ? &value.access : primary_access(site);
+  const std::vector<const Access*> loads = plain_loads(fusion, site, head_axis);
+  load.plain = !loads.empty();
+  const Access* const access = load.plain ? loads[0] : primary_access(site);
   if (access == nullptr) return load;
   const bool head_adjacent = access->strides[head_axis] == 1, row_adjacent = access->strides[row_axis] == 1;
   load.along_head = head_adjacent || !row_adjacent;
   load.vector_axis = load.along_head ? head_axis : row_axis;
-  const Operand& operand = fusion.operands[static_cast<size_t>(access->operand)];
+  const auto moves_vectors = [&](const Access& each, int64_t width) {
+    const Operand& operand = fusion.operands[static_cast<size_t>(each.operand)];
+    return moves_whole_vectors(each, operand, operand.type, load.vector_axis, width);
+  };
   for (const int64_t width : {8, 4, 2})
-    if (load.width == 1 && site.domain[load.vector_axis] % width == 0 &&
-        moves_whole_vectors(*access, operand, operand.type, load.vector_axis, width))
+    if (load.width == 1 && site.domain[load.vector_axis] % width == 0 && moves_vectors(*access, width) &&
+        std::ranges::all_of(loads, [&](const Access* each) { return moves_vectors(*each, width); }))
       load.width = width;
   mark_whole_vectors(fusion, load.expr, load.vector_axis, load.width);
   return load;
@@ -104,7 +131,7 @@ std::optional<Refusal> refuse_scattered(const Fusion& fusion) {
 
 }  // namespace
 
-std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device) {
+std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device, int64_t most_head) {
   if (auto refusal = refuse_device(device)) return std::move(*refusal);
   if (auto refusal = attention::refuse_attention_form(fusion)) return std::move(*refusal);
   if (auto refusal = refuse_scattered(fusion)) return std::move(*refusal);
@@ -150,7 +177,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   problem.head = q.domain[rank - 1];
   problem.value = v.domain[rank - 1];
   problem.index_bits = index_bits_of(problem);
-  if (auto refusal = refuse_sizes(problem)) return std::move(*refusal);
+  if (auto refusal = refuse_sizes(problem, most_head)) return std::move(*refusal);
   return problem;
 }
 

@@ -50,8 +50,11 @@ struct Problem {
   int64_t padded_value() const { return round_up(value, 16); }
 };
 
+inline constexpr int64_t kMostHead = 256;  // elements, of which registers hold the sums
+
 /// The fusion as attention sees it, or why it does not.
-std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device);
+std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device,
+                                          int64_t most_head = kMostHead);
 
 struct Knobs {
   int64_t warps = 4;       ///< of a block

@@ -7,7 +7,7 @@
 
 enum : int {
   kThreads = 128,
-  kLanes = 8,
+  kLanes = Config::finish_lanes,
   kTogether = kThreads / kLanes,                                   // vectors of a block
   kOfTile = (kRows * Part::kVectors + kTogether - 1) / kTogether,  // blocks
 };
