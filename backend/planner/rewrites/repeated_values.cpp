@@ -11,7 +11,7 @@
 #include "backend/planner/partition/late_values.h"
 #include "backend/planner/planner.h"
 #include "backend/planner/rewrites/additions.h"
-#include "backend/planner/rewrites/unread_views.h"
+#include "backend/planner/rewrites/views/unread_views.h"
 
 namespace fusor {
 
