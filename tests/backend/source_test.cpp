@@ -14,6 +14,7 @@
 #include "frontend/graph_builder.h"
 #include "tests/codegen/temporary_folder.h"
 #include "tests/support/attention_graph.h"
+#include "tests/support/latent_attention.h"
 
 namespace fusor {
 namespace {
@@ -56,11 +57,11 @@ Graph matmul(int64_t m, int64_t n, int64_t k, DataType type = DataType::bf16) {
 }
 
 // The weights are widened on their way to the tensor cores.
-Graph dequantised() {
+Graph dequantised(int64_t rows) {
   GraphBuilder g("dequantised");
   const Tensor w = g.input("w", {512, 512}, DataType::i8);
   const Tensor b = g.mul(w, g.input("s", {1, 512}, DataType::bf16), {.type = DataType::bf16});
-  g.output(g.matmul(g.input("a", {512, 512}, DataType::bf16), b), {.type = DataType::bf16});
+  g.output(g.matmul(g.input("a", {rows, 512}, DataType::bf16), b), {.type = DataType::bf16});
   return g.finish();
 }
 
@@ -148,7 +149,8 @@ std::vector<Graph> graphs() {
   return {convolution(Layout::nhwc),
           convolution(Layout::nchw),
           matmul(512, 512, 512),
-          dequantised(),
+          dequantised(512),
+          dequantised(16),
           depthwise(Layout::nhwc),
           stem(),
           matmul(512, 512, 512, DataType::f32),
@@ -156,6 +158,7 @@ std::vector<Graph> graphs() {
           matmul(4096, 40, 24),
           chain(),
           test::attention({}),
+          test::latent_attention({}),
           attention_gradients(),
           depthwise(Layout::nchw),
           filter_gradient(),

@@ -14,6 +14,7 @@
 #include "tests/gpu/engines/conv_graphs.h"
 #include "tests/gpu/same_bits.h"
 #include "tests/support/attention_graph.h"
+#include "tests/support/latent_attention.h"
 #include "tests/support/packed_graphs.h"
 
 namespace fusor {
@@ -36,6 +37,15 @@ Graph plain_matmul() {
   GraphBuilder g("plain");
   const Tensor a = g.input("a", {300, 520}, DataType::f32), b = g.input("b", {520, 264}, DataType::f32);
   g.output(g.matmul(a, b), {.name = "y"});
+  return g.finish();
+}
+
+// Few rows by weights in 8 bits, with a scale a column.
+Graph stored_weights() {
+  GraphBuilder g("stored weights");
+  const Tensor w = g.input("w", {520, 264}, DataType::i8);
+  const Tensor b = g.mul(w, g.input("s", {1, 264}, DataType::bf16), {.type = DataType::bf16});
+  g.output(g.matmul(g.input("a", {13, 520}, DataType::bf16), b), {.name = "y", .type = DataType::bf16});
   return g.finish();
 }
 
@@ -120,6 +130,7 @@ std::vector<Graph> graphs() {
           matmul_of(DataType::f32),
           matmul_of(DataType::bf16),
           plain_matmul(),
+          stored_weights(),
           fprop_bias_relu({4, 72, 20, 19}, {80, 72, 3, 3}, same, DataType::f16, Layout::nchw),
           fprop_bias_relu({2, 3, 41, 39}, {96, 3, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}, DataType::f16,
                           Layout::nhwc),
@@ -127,6 +138,7 @@ std::vector<Graph> graphs() {
           wgrad_of({{37, 64, 28, 28}, {64, 64, 3, 3}, {.padding = {1, 1}}}),
           test::attention({.heads = 3, .shared_heads = 3, .queries = 300, .keys = 300, .mask = Mask::causal}),
           test::attention({4, 8, 1, 2, 3000, 128, 128, Mask::bottom_right}, true),
+          test::latent_attention({.keys = 301}),
           attention_gradients(),
           recurrent_layer()};
 }

@@ -31,7 +31,7 @@ Tensor columns_of(GraphBuilder& g, const Tensor& y, int64_t start, int64_t limit
 
 TEST(SlicedProducts, GateAndValueOfOneProductAreASiblingPair) {
   GraphBuilder g;
-  const Tensor x = g.input("x", {64, 6}, DataType::f16), w = g.input("w", {6, 32}, DataType::f16);
+  const Tensor x = g.input("x", {64, 24}, DataType::f16), w = g.input("w", {24, 32}, DataType::f16);
   const Tensor y = g.matmul(x, w);
   const Graph graph = g.finish({g.mul(g.swish(columns_of(g, y, 0, 16)), columns_of(g, y, 16, 32))});
   expect_matmuls(graph, 2);
@@ -40,7 +40,7 @@ TEST(SlicedProducts, GateAndValueOfOneProductAreASiblingPair) {
 
 TEST(SlicedProducts, OpsBehindTheProductAreParted) {
   GraphBuilder g;
-  const Tensor x = g.input("x", {64, 6}, DataType::f16), w = g.input("w", {6, 32}, DataType::f16);
+  const Tensor x = g.input("x", {64, 24}, DataType::f16), w = g.input("w", {24, 32}, DataType::f16);
   const Tensor biased = g.add(g.matmul(x, w), g.input("bias", {32}, DataType::f16));
   const Tensor rows = g.mul(biased, g.input("rows", {64, 1}, DataType::f16));
   const Tensor y = g.mul(rows, g.constant(2));
@@ -51,9 +51,9 @@ TEST(SlicedProducts, OpsBehindTheProductAreParted) {
 TEST(SlicedProducts, InterleavedPartsAreRowsOfTransposedWeights) {
   for (const bool transposed : {true, false}) {
     GraphBuilder g;
-    const Tensor x = g.input("x", {64, 8}, DataType::f16);
-    const Tensor w = transposed ? g.transpose(g.input("w", {32, 8}, DataType::f16), {1, 0})
-                                : g.input("w", {8, 32}, DataType::f16);
+    const Tensor x = g.input("x", {64, 24}, DataType::f16);
+    const Tensor w = transposed ? g.transpose(g.input("w", {32, 24}, DataType::f16), {1, 0})
+                                : g.input("w", {24, 32}, DataType::f16);
     const Tensor y = g.matmul(x, w);
     const Graph graph = g.finish({g.mul(g.swish(columns_of(g, y, 0, 32, 2)), columns_of(g, y, 1, 32, 2))});
     expect_matmuls(graph, transposed ? 2 : 1);
@@ -73,28 +73,28 @@ TEST(SlicedProducts, FiltersOfPointwiseConvolutionsAreParted) {
 
 TEST(SlicedProducts, ProductsThatOthersReadStay) {
   GraphBuilder g;
-  const Tensor x = g.input("x", {64, 6}, DataType::f16), w = g.input("w", {6, 32}, DataType::f16);
+  const Tensor x = g.input("x", {64, 24}, DataType::f16), w = g.input("w", {24, 32}, DataType::f16);
   const Tensor y = g.matmul(x, w);
   expect_matmuls(g.finish({g.mul(columns_of(g, y, 0, 16), columns_of(g, y, 16, 32)), g.exp(y)}), 1);
 }
 
 TEST(SlicedProducts, PartsThatDoNotMeetStay) {
   GraphBuilder g;
-  const Tensor x = g.input("x", {64, 6}, DataType::f16), w = g.input("w", {6, 32}, DataType::f16);
+  const Tensor x = g.input("x", {64, 24}, DataType::f16), w = g.input("w", {24, 32}, DataType::f16);
   const Tensor y = g.matmul(x, w);
   expect_matmuls(g.finish({g.exp(columns_of(g, y, 0, 16)), g.relu(columns_of(g, y, 16, 32))}), 1);
 }
 
 TEST(SlicedProducts, FewRowsAreMultipliedOnce) {
   GraphBuilder g;
-  const Tensor x = g.input("x", {63, 6}, DataType::f16), w = g.input("w", {6, 32}, DataType::f16);
+  const Tensor x = g.input("x", {63, 24}, DataType::f16), w = g.input("w", {24, 32}, DataType::f16);
   const Tensor y = g.matmul(x, w);
   expect_matmuls(g.finish({g.mul(columns_of(g, y, 0, 16), columns_of(g, y, 16, 32))}), 1);
 }
 
 TEST(SlicedProducts, PartsThatBeginInsideSixteenBytesStay) {
   GraphBuilder g;
-  const Tensor x = g.input("x", {64, 6}, DataType::f16), w = g.input("w", {6, 24}, DataType::f16);
+  const Tensor x = g.input("x", {64, 24}, DataType::f16), w = g.input("w", {24, 24}, DataType::f16);
   const Tensor y = g.matmul(x, w);
   expect_matmuls(g.finish({g.mul(columns_of(g, y, 0, 12), columns_of(g, y, 12, 24))}), 1);
 }
