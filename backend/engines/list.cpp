@@ -7,7 +7,7 @@ namespace fusor {
 
 std::span<const Engine* const> engines() {
   // clang-format off
-  static const std::array<const Engine*, 21> kEngines = {
+  static const std::array<const Engine*, 22> kEngines = {
       &attention_engine(),
       &attention_backward_engine(),
       &attention_latent_engine(),
