@@ -53,12 +53,12 @@ class Expander {
     shorten_maxima();
     drop_repeated_maxima(graph_);
     sum_batches_inside(graph_, additions_);
-    write_short_products(graph_, additions_);
     distribute_products(graph_, additions_);
     reshape_gathers(graph_, additions_);
     move_gathers_in_front(graph_, additions_);
     write_gathers_as_totals(graph_, additions_);
     simplify_views();
+    write_short_products(graph_, additions_);
     read_appended_rows(graph_, additions_);
     lay_out_results(graph_);
     lay_channels_last(graph_, additions_);

@@ -19,6 +19,8 @@ namespace fusor {
 
 namespace {
 
+// Elements of a product that is worth it: a smaller one takes little more than its launch either way.
+constexpr int64_t kFewestElements = 4096;
 // Terms that all products of a graph are written in, at most: planning looks at each.
 constexpr int64_t kMostTerms = 512;
 // Ops that are looked at around a product in search of another.
@@ -80,7 +82,9 @@ class ShortProducts {
     };
     if (!std::ranges::all_of(op.inputs, is_readable) || is_packed(tensor(op.outputs[0]).type)) return false;
     const Extents e = extents(op);
-    if (e.k < 1 || !are_few(e) || terms_ + e.k > kMostTerms) return false;
+    if (e.k < 1 || !are_few(e) || element_count(dims(op.outputs[0])) < kFewestElements ||
+        terms_ + e.k > kMostTerms)
+      return false;
     if (e.k > kAlways && stands_beside_contraction(op)) return false;
     terms_ += e.k;
     return true;

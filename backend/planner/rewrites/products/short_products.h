@@ -14,8 +14,9 @@ namespace fusor {
 ///     a's column 0 [n, 3, 1] x b's row 0 [n, 1, 3] ─ mul ─┐
 ///     a's column 1 [n, 3, 1] x b's row 1 [n, 1, 3] ─ mul ─ add [n, 3, 3]
 ///
-/// Rotations of points are such products, and outer products, whose one step is a multiplication. Each sum
-/// has its terms in the order of the steps. Tensors keep their indices. Whether anything changed.
+/// That is done for results of 4096 elements or more. Rotations of points are such products, and outer
+/// products, whose one step is a multiplication. Each sum has its terms in the order of the steps. Tensors
+/// keep their indices. Whether anything changed.
 bool write_short_products(Graph& graph, Additions& additions);
 
 }  // namespace fusor

@@ -53,7 +53,7 @@ TEST(ResultReduction, LeavesColumnsRowsOrOneResult) {
 }
 
 TEST(ResultReduction, LeavesTheBatchOrNot) {
-  const Dims a{2, 3, 96, 64}, b{64, 40};
+  const Dims a{2, 3, 96, 64}, b{2, 3, 64, 40};
   expect_left(reduction_of(reduced_matmul(a, b, {{0, 1, 2}})), false, true, false, {3}, 40);
   expect_left(reduction_of(reduced_matmul(a, b, {{2}})), false, true, true, {0, 1, 3}, 240);
   expect_left(reduction_of(reduced_matmul(a, b, {{0, 1, 3}})), true, false, false, {2}, 96);
@@ -84,20 +84,20 @@ std::string rule(const Fusion& fusion) {
 }
 
 TEST(ResultReduction, RefusesWhatTilesDoNotLeave) {
-  EXPECT_EQ(rule(reduced_matmul({3, 96, 64}, {64, 40}, {{0}})), "reduction-axes sum0");
-  EXPECT_EQ(rule(reduced_matmul({3, 96, 64}, {64, 40}, {{1, 2}})), "reduction-axes sum0");
-  EXPECT_EQ(rule(reduced_matmul({2, 3, 96, 64}, {64, 40}, {{1, 2}})), "reduction-axes sum0");
+  EXPECT_EQ(rule(reduced_matmul({3, 96, 64}, {3, 64, 40}, {{0}})), "reduction-axes sum0");
+  EXPECT_EQ(rule(reduced_matmul({3, 96, 64}, {3, 64, 40}, {{1, 2}})), "reduction-axes sum0");
+  EXPECT_EQ(rule(reduced_matmul({2, 3, 96, 64}, {2, 3, 64, 40}, {{1, 2}})), "reduction-axes sum0");
   EXPECT_EQ(rule(reduced_matmul({96, 64}, {64, 40}, {{0}, {1}})), "one-reduction-mask sum1");
   EXPECT_EQ(rule(reduced_matmul({96, 64}, {64, 40}, {})), "");
 }
 
 TEST(ResultReduction, PartsAreOfEveryEntryThatIsReduced) {
-  const Fusion summed = reduced_matmul({3, 96, 64}, {64, 40}, {{0, 1}});
+  const Fusion summed = reduced_matmul({3, 96, 64}, {3, 64, 40}, {{0, 1}});
   const Contraction view = contraction_of(summed).value();
   const ResultReduction all = reduction_of(summed);
   EXPECT_EQ((PartialResults{all, view, 6}.parts()), 18);
   EXPECT_EQ((PartialResults{all, view, 6}.bytes(summed)), 18 * 40 * 4);
-  const Fusion kept = reduced_matmul({3, 96, 64}, {64, 40}, {{1}});
+  const Fusion kept = reduced_matmul({3, 96, 64}, {3, 64, 40}, {{1}});
   const ResultReduction each = reduction_of(kept);
   EXPECT_EQ((PartialResults{each, view, 6}.parts()), 6);
   EXPECT_EQ((PartialResults{each, view, 6}.bytes(kept)), 6 * 3 * 40 * 4);

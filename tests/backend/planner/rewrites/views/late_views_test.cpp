@@ -148,16 +148,6 @@ TEST(LateViews, ManyViewsInTurnMove) {
   expect_right_on_cpu(graph);
 }
 
-// Positions are the same for every sequence: no shape of merged rows shows them.
-TEST(LateViews, OperandsThatAreBroadcastInPartKeepTheirShape) {
-  Linear linear;
-  GraphBuilder& g = linear.g;
-  const Graph graph =
-      g.finish({g.add(linear.y, g.input("positions", {1, 3, 8}, DataType::f32), {.name = "add"})});
-  EXPECT_THAT(named_groups(graph), ElementsAre(ElementsAre("matmul"), ElementsAre("add")));
-  expect_right_on_cpu(graph);
-}
-
 // A value that is wider than the view's result has no shape in front of the view.
 TEST(LateViews, ValuesThatAreRepeatedKeepTheirShape) {
   GraphBuilder g;
