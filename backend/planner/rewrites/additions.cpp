@@ -32,6 +32,7 @@ int Additions::tensor(const Tensor& model, const Dims& dims, const std::string& 
   while (!uids_.insert(next_uid_).second) ++next_uid_;
   tensor.uid = next_uid_;
   tensor.memory = Memory::workspace;
+  tensor.alignment = Tensor{}.alignment;
   tensor.dims = dims;
   tensor.strides = packed_strides(dims);
   tensor.value = 0.0;

@@ -111,7 +111,7 @@ class SummedBatches {
   }
 
   bool is_shown(int value, const View& view) const {
-    const auto seen = seen_in_buffer(graph_, given_, index_, value);
+    const auto seen = seen_in_memory(graph_, given_, index_, value);
     if (!seen) return false;
     Dims between;
     Strides strides, ignored;

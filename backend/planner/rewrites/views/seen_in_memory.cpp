@@ -24,16 +24,11 @@ bool is_seen_in_memory(const Graph& graph, std::span<const Op> ops, const GraphI
 
 std::optional<Placement> seen_in_memory(const Graph& graph, std::span<const Op> ops, const GraphIndex& index,
                                         int value) {
-  return is_seen_in_memory(graph, ops, index, value) ? seen_in_buffer(graph, ops, index, value)
-                                                     : std::nullopt;
-}
-
-std::optional<Placement> seen_in_buffer(const Graph& graph, std::span<const Op> ops, const GraphIndex& index,
-                                        int value) {
   const Tensor& tensor = graph.tensors[static_cast<size_t>(value)];
-  const Op* const view = tensor.is_virtual() ? view_of_one(ops, index, value) : nullptr;
-  if (view == nullptr) return Placement{value, 0, tensor.strides};
-  const auto operand = seen_in_buffer(graph, ops, index, view->inputs[0]);
+  if (!tensor.is_virtual()) return Placement{value, 0, tensor.strides};
+  const Op* const view = view_of_one(ops, index, value);
+  if (view == nullptr) return std::nullopt;
+  const auto operand = seen_in_memory(graph, ops, index, view->inputs[0]);
   Placement seen;
   if (!operand || !view_placement(graph, *view, *operand, seen)) return std::nullopt;
   return seen;

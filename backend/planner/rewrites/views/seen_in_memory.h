@@ -18,8 +18,4 @@ bool is_seen_in_memory(const Graph& graph, std::span<const Op> ops, const GraphI
 std::optional<Placement> seen_in_memory(const Graph& graph, std::span<const Op> ops, const GraphIndex& index,
                                         int value);
 
-/// The same of any value, where what the views show may be the result of an op, which is packed.
-std::optional<Placement> seen_in_buffer(const Graph& graph, std::span<const Op> ops, const GraphIndex& index,
-                                        int value);
-
 }  // namespace fusor

@@ -248,7 +248,9 @@ TEST(MatmulView, GivesBroadcastOperandsTheResultsBatch) {
 
 TEST(MatmulView, LetsAnExtentOfOneRepeat) {
   GraphBuilder g;
-  const Tensor c = g.matmul(g.input("a", {3, 7, 5}, DataType::f32), g.input("b", {1, 5, 4}, DataType::f32));
+  // Rows that lie apart are no rows of one product.
+  const Tensor a = g.input("a", {3, 7, 5}, DataType::f32, {.strides = Strides{64, 5, 1}});
+  const Tensor c = g.matmul(a, g.input("b", {1, 5, 4}, DataType::f32));
   const Fusion fusion = only_op(g.finish({c}));
   const Expr b = over_batch(operand_site(fusion, 0, 1), contraction_of(fusion).value().batch);
   EXPECT_EQ(b.domain, (Dims{3, 5, 4}));

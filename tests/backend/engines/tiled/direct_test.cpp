@@ -108,9 +108,9 @@ TEST(Direct, TakesEveryPassRankAndType) {
 // --- lower ---
 
 TEST(Direct, LaunchesABlockPerTile) {
-  // 3 x 100 x 72 in tiles of 64 x 64 and of 32 x 32.
-  EXPECT_EQ(launch(lowered(matmul(DataType::f32))).grid[0], 3u * 2 * 2);
-  EXPECT_EQ(launch(lowered(matmul(DataType::f32), tiled(32, 32))).grid[0], 3u * 4 * 3);
+  // 300 rows, 100 of each entry, by 72 columns, in tiles of 64 x 64 and of 32 x 32.
+  EXPECT_EQ(launch(lowered(matmul(DataType::f32))).grid[0], 5u * 2);
+  EXPECT_EQ(launch(lowered(matmul(DataType::f32), tiled(32, 32))).grid[0], 10u * 3);
   // 2 * 14 * 14 pixels by 40 / 2 channels, twice.
   EXPECT_EQ(launch(lowered(forward(40, Layout::nhwc, 2))).grid[0], 2u * 7 * 1);
 }

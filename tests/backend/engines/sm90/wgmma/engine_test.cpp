@@ -49,7 +49,7 @@ TEST(Wgmma, CountsRowsColumnsStepsAndTilesIn32Bits) {
   for (const int64_t entries : {kMost, kTooMany}) {
     GraphBuilder g("batched");
     const Tensor a = g.input("a", {entries, 8, 8}, DataType::bf16);
-    const Graph graph = g.finish({g.matmul(a, g.input("b", {8, 8}, DataType::bf16))});
+    const Graph graph = g.finish({g.matmul(a, g.input("b", {entries, 8, 8}, DataType::bf16))});
     EXPECT_EQ(rule(graph), entries == kMost ? "" : "32-bit-coordinates");
   }
 }

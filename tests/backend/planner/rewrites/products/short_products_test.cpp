@@ -42,6 +42,13 @@ TEST(ShortProducts, ResultsAreRoundedOnce) {
   expect_fusions(g.finish({g.add(y, g.input("c", {1100, 2, 2}, DataType::bf16))}), 1);
 }
 
+TEST(ShortProducts, TermsAreAlignedWhereTheResultIsNot) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {1100, 2, 3}, DataType::f32), b = g.input("b", {1100, 3, 2}, DataType::f32);
+  g.output(g.matmul(a, b), {.type = DataType::bf16, .alignment = 2});
+  expect_fusions(g.finish(), 1);
+}
+
 TEST(ShortProducts, ScoresOfAttentionStayProducts) {
   GraphBuilder g;
   const Tensor q = g.input("q", {40, 16, 8}, DataType::f16), k = g.input("k", {40, 8, 16}, DataType::f16);
