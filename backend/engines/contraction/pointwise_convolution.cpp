@@ -88,7 +88,7 @@ Axes filter_of_columns(ConvPass pass, int rank, int positions) {
   for (int axis = 0; axis + 1 < rank; ++axis) summed.push_back(axis);
   Axes axes{{rank - 1}, summed};
   if (pass == ConvPass::dgrad) std::swap(axes[0], axes[1]);
-  axes.resize(static_cast<size_t>(2 + positions));
+  axes.resize(2 + static_cast<size_t>(positions));
   return axes;
 }
 

@@ -223,7 +223,8 @@ double of_weight(const Problem& problem) {
 double instructions_of(const Problem& problem, const Schedule& schedule) {
   const auto row_blocks = static_cast<double>(schedule.tile.m / kRowBlock);
   const double of_vector = static_cast<double>(problem.along_k() ? problem.run : schedule.across);
-  const double sharing = static_cast<double>(problem.along_k() ? schedule.warp_columns / 8 : schedule.across);
+  const double sharing = problem.along_k() ? static_cast<double>(schedule.warp_columns) / 8
+                                           : static_cast<double>(schedule.across);
   double instructions = of_weight(problem) + kOfVector / of_vector +
                         row_blocks * (kOfProduct / 8 + kOfFragment / (8 * sharing));
   if (moves(problem)) {

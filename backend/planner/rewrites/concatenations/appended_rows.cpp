@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -87,8 +88,9 @@ class AppendedRows {
   // that add axes of one element.
   Appended appended(int at) const {
     Appended found;
-    std::vector<int> from_axis;  // the operand's axis, by axis of the tensor in front of the views
-    for (int axis = 0; axis < rank_of(at); ++axis) from_axis.push_back(axis);
+    // The operand's axis, by axis of the tensor in front of the views.
+    std::vector<int> from_axis(static_cast<size_t>(rank_of(at)));
+    std::iota(from_axis.begin(), from_axis.end(), 0);
     for (;;) {
       const int producer = index_.producer(at);
       if (producer < 0) return {};

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -135,7 +134,8 @@ class SummedProducts {
       ops.push_back(additions_.slice(b.tensor, b.axis, b.range.first, b.range.second, name + ".b"));
       seen = ops.back().outputs[0];
     }
-    for (const Dims& permutation : b.permutations | std::views::reverse) {
+    for (auto step = b.permutations.rbegin(); step != b.permutations.rend(); ++step) {
+      const Dims& permutation = *step;
       Dims dims = permutation;
       for (int axis = 0; axis < dims.rank(); ++axis)
         dims[axis] = tensor(seen).dims[static_cast<int>(permutation[axis])];
