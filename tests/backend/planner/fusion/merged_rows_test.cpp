@@ -59,6 +59,20 @@ TEST(MergedRows, SiblingsAreMergedTogether) {
   EXPECT_THAT(extents(g.finish({g.mul(g.swish(gate), value)})), ElementsAre(1, 6, 5, 8));
 }
 
+// Weights of 8 bits, with a scale for each block of 32 steps and column.
+TEST(MergedRows, RowsMeetWeightsInBlocks) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 3, 64}, DataType::bf16), w = g.input("w", {64, 8}, DataType::i8);
+  const Tensor blocks = g.reshape(g.identity(w, {.type = DataType::bf16}), {2, 32, 8});
+  const Tensor scaled = g.mul(blocks, g.input("s", {2, 1, 8}, DataType::bf16), {.type = DataType::bf16});
+  const Graph graph = g.finish({g.matmul(x, g.reshape(scaled, {64, 8}))});
+  const Fusion fusion = test::fusion_of(graph);
+  EXPECT_EQ(fusion.anchors.at(0).operands.at(1).whole, (Dims{64, 8}));
+  EXPECT_EQ(operand_site(fusion, 0, 0).domain, (Dims{6, 64}));
+  EXPECT_EQ(result_site(fusion).domain, (Dims{6, 8}));
+  expect_right_on_cpu(graph);
+}
+
 TEST(MergedRows, TotalsOfAllRowsAreMerged) {
   GraphBuilder g;
   const Tensor x = g.input("x", {2, 3, 8}, DataType::f32), w = g.input("w", {8, 5}, DataType::f32);
