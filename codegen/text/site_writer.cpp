@@ -186,7 +186,7 @@ class SiteWriter : SiteText {
   }
   std::string address_of_load(int at) const {
     const Node& node = expr_.node(at);
-    const std::string place = address(load_name(expr_, at), node);
+    std::string place = address(load_name(expr_, at), node);
     if (!node.access.is_indexed()) return place;
     const Indices indices = lane_indices(at);
     return fmt::format("({} ? {}{} : nullptr)", indices.inside, place, indices.steps);

@@ -133,7 +133,7 @@ TEST(Weights, CandidatesStandInTheKnobsAndFitEveryGeneration) {
 TEST(Weights, ReadsEachOperandOnce) {
   for (const EngineCandidate& candidate :
        test::candidates(mma_weights_engine(), product({.weights = DataType::i4, .block = 128}), test::h200()))
-    EXPECT_EQ(candidate.work.dram_bytes, 512 * 1024 / 2 + 2.0 * (16 * 1024 + 8 * 512 + 16 * 512));
+    EXPECT_EQ(candidate.work.dram_bytes, 512 * 1024 * 0.5 + 2.0 * (16 * 1024 + 8 * 512 + 16 * 512));
 }
 
 class WeightsKernels : public testing::TestWithParam<const char*> {};

@@ -193,7 +193,7 @@ TEST(PlainChain, NarrowLayersAreTakenWhereThatIsCheaper) {
 }
 
 TEST(PlainChainKernels, Compile) {
-  AttentionGraph bias({.mask = Mask::none, .type = DataType::f16});
+  AttentionGraph bias({.mask = test::Mask::none, .type = DataType::f16});
   bias.score = bias.g.swish(bias.g.add(bias.score, bias.g.input("bias", {1, 1, 64, 64}, DataType::f16)));
   bias.keep_or_zero();
   AttentionGraph product({});
