@@ -19,7 +19,6 @@
 namespace fusor::separate_columns_test {
 namespace {
 
-using testing::Contains;
 using testing::SizeIs;
 
 bool concatenates(const Graph& graph) {
