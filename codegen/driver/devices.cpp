@@ -92,6 +92,13 @@ ContextScope::~ContextScope() {
   if (held_) driver().cuCtxPopCurrent_v2(&context);
 }
 
+bool adopt_context() {
+  CUcontext context = nullptr;
+  if (driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr) return false;
+  make_current(0);
+  return true;
+}
+
 void make_current(int ordinal) {
   CUdevice device = 0;
   check(driver().cuDeviceGet(&device, ordinal), "get device {} of {}", ordinal, device_count());

@@ -179,11 +179,16 @@ void launch(void* kernel, const LaunchShape& shape, const void* arguments, size_
   // where.
   void* parameters[] = {const_cast<void*>(arguments)};
   const bool placed_by_driver = shape.argument_alignment > 8;
-  check(
-      driver().cuLaunchKernelEx(&config, static_cast<CUfunction>(kernel),
-                                placed_by_driver ? parameters : nullptr, placed_by_driver ? nullptr : block),
-      "launch a kernel (grid {}, block {}, cluster {}, {} bytes of shared memory, {} bytes of arguments)",
-      shape.grid, shape.block, shape.cluster, shape.shared_bytes, bytes);
+  const auto start = [&] {
+    return driver().cuLaunchKernelEx(&config, static_cast<CUfunction>(kernel),
+                                     placed_by_driver ? parameters : nullptr,
+                                     placed_by_driver ? nullptr : block);
+  };
+  CUresult result = start();
+  if (result == CUDA_ERROR_INVALID_CONTEXT && adopt_context()) result = start();
+  check(result,
+        "launch a kernel (grid {}, block {}, cluster {}, {} bytes of shared memory, {} bytes of arguments)",
+        shape.grid, shape.block, shape.cluster, shape.shared_bytes, bytes);
 }
 
 }  // namespace fusor::cuda

@@ -9,12 +9,14 @@ namespace fusor::cuda {
 
 namespace {
 
-// Fills and copies take the calling thread's context, a launch the stream's: these take the stream's too.
+// Fills and copies take the calling thread's context, a launch the stream's: these take the stream's too, and
+// on the default stream that of device 0 where the thread has none.
 template <class Call>
 CUresult in_context_for(CUstream stream, Call call) {
   CUresult result = call();
   const bool other_context = result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE;
-  if (!other_context || stream == nullptr) return result;
+  if (!other_context) return result;
+  if (stream == nullptr) return adopt_context() ? call() : result;
   CUcontext context = nullptr;
   result = driver().cuStreamGetCtx(stream, &context);
   if (result == CUDA_SUCCESS) result = driver().cuCtxPushCurrent_v2(context);

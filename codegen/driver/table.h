@@ -137,6 +137,9 @@ int attribute(CUdevice device, CUdevice_attribute which);
 /// A device's primary context, retained once for all who hold it. Making one anew takes long: whoever works
 /// with it holds it meanwhile.
 std::shared_ptr<void> primary_context(CUdevice device);
+/// Where the calling thread has no context, makes that of device 0 its own, as the CUDA runtime does at a
+/// thread's first call. Whether it did.
+bool adopt_context();
 
 }  // namespace fusor::cuda
 

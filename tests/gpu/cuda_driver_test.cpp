@@ -115,6 +115,14 @@ TEST_F(CudaDriverGpu, AThreadWithoutAContextFillsAndLaunchesOnAStream) {
   EXPECT_EQ(result()[10], 70);
 }
 
+TEST_F(CudaDriverGpu, AThreadWithoutAContextTakesThatOfDevice0OnTheDefaultStream) {
+  const Kernel kernel = Kernel::load(cubin_, "copy_values", 0);
+  std::jthread([&] { fill(out_.get(), 0, out_.bytes(), nullptr); }).join();
+  std::jthread([&] { launch(kernel.handle(), kOneBlock, &block_, sizeof block_, nullptr); }).join();
+  synchronize(nullptr);
+  EXPECT_EQ(result()[10], 70);
+}
+
 TEST_F(CudaDriverGpu, FillSetsEveryByte) {
   fill(out_.get(), 0x11, out_.bytes(), nullptr);
   EXPECT_THAT(result(), Each(0x1111111111111111));
