@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/engines/contraction/product.h"
 #include "core/fusion.h"
@@ -28,7 +29,7 @@ std::optional<ResultReduction> result_reduction(const Fusion& fusion, const Cont
 std::optional<Refusal> refuse_reductions(const Fusion& fusion, const Contraction& view);
 
 /// Partial results in scratch 0, [part][result]: a kernel's tiles leave so many parts of each batch entry (or
-/// of all, where one result is left).
+/// of all, where one result is left). Behind them lie totals of groups of parts, where these are many.
 struct PartialResults {
   const ResultReduction& reduction;
   const Contraction& view;
@@ -39,7 +40,12 @@ struct PartialResults {
   int64_t bytes(const Fusion& fusion) const;
   /// The bytes of `Partials` of codegen/device/sm90/epilogue/reduce.cuh.
   void append_to(Parameters& p) const;
-  Launch combination(const Fusion& fusion, int index_bits, std::string target) const;
+  /// One launch, or two where parts are many: few blocks would have few results, and read them all.
+  std::vector<Launch> combinations(const Fusion& fusion, int index_bits, const std::string& target) const;
+
+ private:
+  int64_t groups() const;
+  Launch combination(const Fusion& fusion, int index_bits, std::string target, bool of_groups) const;
 };
 
 }  // namespace fusor

@@ -4,6 +4,8 @@
 //
 //   row 0: parts 0, kRows, ...    row 1: parts 1, kRows + 1, ...    --> shared of_row[kRows][kWidth]
 //   kWidth == 1: combine_group    else row 0 adds the rows in order --> Y::finish
+//
+//   where parts are many    a launch in front: group g of parts --> totals[g][result], the parts of this one
 #include "fusor_generated.cuh"
 
 #include "codegen/device/base/launch.cuh"
@@ -11,6 +13,7 @@
 
 // A block has kWidth neighbouring results (32, or 1); kRows threads share one.
 enum : int { kWidth = Config::width, kRows = Config::rows, kThreads = kWidth * kRows };
+enum : bool { kOfGroups = Config::of_groups };  // a group's totals leave as they are
 
 // extents: kept axes first.
 
@@ -31,14 +34,20 @@ extern "C" __global__ void __launch_bounds__(kThreads) reduce_parts(const __grid
   total.init();
   if (result < p.results) {
     const Y::Accumulator* const partials = p.partials + result;
+    const i64 first = i64(blockIdx.y) * p.group_parts, after = first + p.group_parts;
+    const i64 end = after < p.parts ? after : p.parts;
 #pragma unroll 8
-    for (i64 part = row; part < p.parts; part += kRows) total.combine(partials[part * p.results]);
+    for (i64 part = first + row; part < end; part += kRows) total.combine(partials[part * p.results]);
   }
   if constexpr (kWidth == 1)
     combine_group<kThreads, kThreads>(total);
   else
     combine_rows(total, row, column);
   if (row > 0 || result >= p.results) return;
+  if constexpr (kOfGroups) {
+    p.totals[i64(blockIdx.y) * p.results + result] = total;
+    return;
+  }
   Index at[Y::kRank] = {};
   coordinates<0, Config::kept>(static_cast<Index>(result), p.extents, at);
   Y::finish(p.y, at, total);

@@ -396,8 +396,9 @@ Lowered lower(const Schedule& schedule) {
   }
   if (schedule.reduction) {
     const PartialResults partial = schedule.partial_results();
-    lowered.steps.emplace_back(partial.combination(schedule.fusion, static_cast<int>(schedule.index_bits),
-                                                   schedule.device.target()));
+    for (Launch& launch : partial.combinations(schedule.fusion, static_cast<int>(schedule.index_bits),
+                                               schedule.device.target()))
+      lowered.steps.emplace_back(std::move(launch));
     lowered.scratch.push_back(partial.bytes(schedule.fusion));
   }
   lowered.guards = schedule.guards();
