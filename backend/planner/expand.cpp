@@ -17,9 +17,11 @@
 #include "backend/planner/rewrites/gathers/early_gathers.h"
 #include "backend/planner/rewrites/gathers/gathers_as_totals.h"
 #include "backend/planner/rewrites/gathers/reshaped_gathers.h"
+#include "backend/planner/rewrites/identities.h"
 #include "backend/planner/rewrites/layouts/channels_last.h"
 #include "backend/planner/rewrites/layouts/result_layout.h"
 #include "backend/planner/rewrites/products/distributed_products.h"
+#include "backend/planner/rewrites/products/row_order.h"
 #include "backend/planner/rewrites/products/short_products.h"
 #include "backend/planner/rewrites/products/sliced_products.h"
 #include "backend/planner/rewrites/products/split_batches.h"
@@ -34,6 +36,7 @@
 #include "backend/planner/rewrites/views/early_views.h"
 #include "backend/planner/rewrites/views/late_views.h"
 #include "backend/planner/rewrites/views/shared_views.h"
+#include "backend/planner/rewrites/views/short_views.h"
 #include "core/dims.h"
 #include "core/infer.h"
 #include "core/ops/expansion.h"
@@ -68,7 +71,10 @@ class Expander {
   void simplify_views() {
     constexpr int kMostRounds = 64;
     for (int round = 0; round < kMostRounds; ++round) {
-      bool changes = share_views(graph_);
+      bool changes = drop_identities(graph_);
+      changes = share_views(graph_) || changes;
+      changes = shorten_views(graph_, additions_) || changes;
+      changes = order_rows(graph_, additions_) || changes;
       changes = join_slices(graph_, additions_) || changes;
       changes = separate_columns(graph_, additions_) || changes;
       changes = join_products(graph_, additions_) || changes;
