@@ -24,6 +24,7 @@ struct Softmax {
   /// where this is -1. Without dropout `keep` is -1.
   int keep = -1, otherwise = -1;
   bool guarded = false;  ///< a row without a finite score gives zeros, not NaN
+  int least = -1;        ///< the number that the largest score is at least, which kernels pass over
 };
 
 /// The node that stands for input number `input` in a part of a site, with the type and the op of `like`.
