@@ -78,6 +78,13 @@ void expect_attributes(const Call& call, const SdpaAttributes& op) {
   const bool has_lengths = call.operand("seq_len_q") != nullptr && call.operand("seq_len_kv") != nullptr;
   if (op.padding_mask && !has_lengths)
     fail("{}: padding_mask needs the operands seq_len_q and seq_len_kv", call.label);
+  for (const char* role : {"seq_len_q", "seq_len_kv"})
+    if (!op.padding_mask && call.operand(role) != nullptr)
+      fail("{}: {} is given, but padding_mask, which makes use of it, is false", call.label, role);
+  const bool has_pages = call.operand("page_table_k") != nullptr || call.operand("page_table_v") != nullptr;
+  if (op.max_seq_len_kv != 0 && !has_pages)
+    fail("{}: max_seq_len_kv {} counts the keys of page tables, and none is given", call.label,
+         op.max_seq_len_kv);
 }
 
 Shape expect_operands(const Call& call, const SdpaAttributes& op) {
