@@ -86,7 +86,7 @@ Tensor GraphBuilder::input(const std::string& name, const Dims& dims, DataType t
 Tensor GraphBuilder::input(const std::string& name, const Dims& dims, DataType type,
                            const TensorOptions& options) {
   // Checked before packing, which needs extents whose product fits.
-  const Strides strides = options.strides.value_or(Dims::filled(dims.rank(), 0));
+  const Strides strides = options.strides.value_or(Dims::filled(dims.rank(), 1));
   Tensor tensor{
       .name = name, .uid = options.uid.value_or(next_uid()), .type = type, .dims = dims, .strides = strides};
   tensor.alignment = options.alignment;
