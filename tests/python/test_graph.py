@@ -347,6 +347,19 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(fusor.Error, "unknown device 'H9000'"):
             fusor.DeviceInfo.named("H9000")
 
+    def test_an_integer_is_no_word(self):
+        for type in (3, numpy.int64(3)):
+            with self.assertRaisesRegex(fusor.Error, "unknown type"):
+                fusor.GraphBuilder("g").input("x", (2,), type)
+
+    def test_more_than_eight_dims_are_counted(self):
+        g = fusor.GraphBuilder("g")
+        for call in (lambda: g.input("x", (1,) * 9), lambda: g.reshape(g.input("y", (1,)), (1,) * 9)):
+            with self.assertRaisesRegex(fusor.Error, "a tensor has up to 8 dims; got 9"):
+                call()
+        with self.assertRaises(TypeError):  # a list that may be left out
+            g.input("x", (1,), strides=(1,) * 9)
+
     def test_a_tensor_of_another_builder_is_refused(self):
         x = fusor.GraphBuilder().input("x", (2,))
         with self.assertRaisesRegex(fusor.Error, "'x' .2. belongs to graph 'graph' of another builder, not to graph 'other'"):
