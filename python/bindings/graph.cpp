@@ -513,6 +513,15 @@ void bind_graph(nb::module_& module) {
       },
       nb::arg("attributes"),
       "The operands of an op with these attributes, and whether each may be left out.");
+  module.def(
+      "_results",
+      [](const std::string& attributes) {
+        std::vector<std::string> found;
+        for (const Role& role : roles(attributes_from_json(attributes, 0)).outputs)
+          found.emplace_back(role.name);
+        return found;
+      },
+      nb::arg("attributes"), "The results of an op with these attributes.");
   module.def("op_kinds_json", &op_kinds_json, "Every kind of op, its operands and attributes, as JSON.");
   module.def("graph_from_json", &graph_from_json, nb::arg("text"));
 }
