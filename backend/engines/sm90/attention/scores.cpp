@@ -96,6 +96,16 @@ std::optional<Refusal> refuse_least(const Fusion& fusion, const Expr& site, cons
                 "leave it out, or take the least number");
 }
 
+// Kernels make a row without a sum zeros, as a division by any number does.
+std::optional<Refusal> refuse_guard(const Fusion& fusion, const Expr& site, const Softmax& softmax) {
+  if (!softmax.guarded) return std::nullopt;
+  const auto [divisor, without] = softmax.guard;
+  const auto number = constant(fusion, site, divisor), none = constant(fusion, site, without);
+  if (number && none && (*number < 0 || *number > 0) && *none == 0) return std::nullopt;
+  return refuse(fusion, "sums-that-are-zero", site.node(softmax.sum).op,
+                "a sum that a constant replaces where it is 0", "another guard");
+}
+
 std::optional<Refusal> refuse_stores(const Fusion& fusion, const Expr& site, const Expr& rows) {
   const std::vector<uint32_t> varying = varying_axes(rows);
   for (const Store& store : rows.stores)
@@ -207,6 +217,7 @@ bool match_sum(const Expr& expr, int at, int exponential, int largest, Softmax& 
     if (!is_pointwise(condition, PointwiseMode::cmp_neq) || behind_identity(expr, condition.args[0]) != sum)
       return false;
     found.guarded = true;
+    found.guard = {argument(expr, at, 1), behind_identity(expr, condition.args[1])};
     at = sum;
   }
   found.sum = at;
@@ -385,6 +396,7 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
                   "another expression");
   if (auto refusal = refuse_types(fusion, site, *softmax)) return std::move(*refusal);
   if (auto refusal = refuse_least(fusion, site, *softmax)) return std::move(*refusal);
+  if (auto refusal = refuse_guard(fusion, site, *softmax)) return std::move(*refusal);
   Scores scores;
   scores.guarded = softmax->guarded;
   if (auto refusal = take_dropout(fusion, site, *softmax, takes, scores)) return std::move(*refusal);

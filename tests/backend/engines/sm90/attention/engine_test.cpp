@@ -2,6 +2,8 @@
 // that its kernels compile.
 #include <gmock/gmock.h>
 
+#include <tuple>
+
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/sm90/attention/problem.h"
@@ -136,6 +138,19 @@ TEST(Attention, ALargestScoreIsAtLeastANumberBelowAllScores) {
     EXPECT_EQ(rule_of(g.finish({g.matmul(g.div(exponential, sum), v)})),
               least > -1e38 ? "scores-above-least" : "")
         << least;
+  }
+}
+
+TEST(Attention, ASumIsReplacedWhereItIsZeroAndByANumber) {
+  for (const auto& [divisor, none, rule] :
+       {std::tuple(1.0, 0.0, ""), {1.0, 5.0, "sums-that-are-zero"}, {0.0, 0.0, "sums-that-are-zero"}}) {
+    AttentionGraph graph({});
+    GraphBuilder& g = graph.g;
+    const Tensor exponential = g.exp(g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3})));
+    const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
+    const Tensor guarded = g.binary_select(sum, g.constant(divisor), g.cmp_neq(sum, g.constant(none)));
+    const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::bf16);
+    EXPECT_EQ(rule_of(g.finish({g.matmul(g.div(exponential, guarded), v)})), rule) << divisor << " " << none;
   }
 }
 
