@@ -88,6 +88,13 @@ class Operators(unittest.TestCase):
         self.assertFalse(x == "x")
         self.assertEqual({x: 1, y: 2}[y], 2)
 
+    def test_a_tensor_has_no_truth_value(self):
+        x = fusor.GraphBuilder().input("x", (2,))
+        with self.assertRaisesRegex(TypeError, "has no truth value"):
+            0.0 < x < 1.0  # Python would drop the first comparison
+        with self.assertRaisesRegex(TypeError, "tensor 'x' has no truth value"):
+            assert x
+
     def test_what_is_no_operand_is_a_type_error(self):
         x = fusor.GraphBuilder().input("x", (2,))
         with self.assertRaises(TypeError):

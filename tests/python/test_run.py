@@ -261,6 +261,21 @@ class Verify(unittest.TestCase):
 
 
 class Profiles(unittest.TestCase):
+    def test_scalars_are_numbers_or_arrays_of_one(self):
+        g = fusor.GraphBuilder("scaled")
+        g.output(g.input("x", (2,), "fp32") * g.scalar("s", "fp32"), "y")
+        graph = g.finish()
+        x, y = numpy.ones(2, numpy.float32), numpy.full(2, 3, numpy.float32)
+        for s in (3, 3.0, numpy.float32(3), numpy.full((1, 1), 3, numpy.float32)):
+            self.assertTrue(fusor.verify(graph, {"x": x, "s": s, "y": y}).passed)
+        for s in (numpy.ones(0, numpy.float32), numpy.ones(3, numpy.float32), numpy.ones((1,) * 20, numpy.float32)):
+            with self.assertRaisesRegex(fusor.Error, "verify: tensor 's' .* \\(not one element\\)"):
+                fusor.verify(graph, {"x": x, "s": s, "y": y})
+            with self.assertRaisesRegex(fusor.Error, "run: tensor 's' .* \\(not one element\\)"):
+                fusor.load(fusor.build(graph, "cpu"))(x, s)
+        with self.assertRaisesRegex(fusor.Error, "verify: expected the name of a tensor, got 5"):
+            fusor.verify(graph, {5: x})
+
     def test_a_profile_tells_fusions_and_limits(self):
         x, w, b, _ = linear_arrays()
         y = numpy.empty((4, 16), numpy.float32)
