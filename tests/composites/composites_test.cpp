@@ -393,6 +393,29 @@ TEST(MoeGroupedMatmul, NegativeIndicesReadNoToken) {
   expect_near(results[0], {0, 6, 10, 0});
 }
 
+// Infinite coordinates lie beside an image; of one pixel whose centre is both -1 and 1 there is nothing
+// beside.
+TEST(GridSample, InfiniteCoordinatesOfOnePixel) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<Operand64> operands{
+      {"x", {1, 1, 1, 1}, {5}},
+      {"grid", {1, 1, 4, 2}, {infinity, 0, -infinity, 0, 0, infinity, infinity, -infinity}},
+      {"dy", {1, 1, 1, 4}, {1, 1, 1, 1}}};
+  for (const GridMode mode : {GridMode::bilinear, GridMode::nearest})
+    for (const GridPadding padding : {GridPadding::zeros, GridPadding::border})
+      for (const bool align : {false, true}) {
+        const auto results = evaluated(operands, [&](G& g, const Tensors& t) {
+          const GridSampleOptions options{.mode = mode, .padding = padding, .align_corners = align};
+          const GridSampleGradients r = g.grid_sample_bwd(t[2], t[0], t[1], options);
+          return Tensors{g.grid_sample(t[0], t[1], options), r.dx, r.dgrid};
+        });
+        const bool reads = align || padding == GridPadding::border;
+        expect_near(results[0], std::vector<double>(4, reads ? 5 : 0));
+        expect_near(results[1], {reads ? 4.0 : 0.0});
+        expect_near(results[2], std::vector<double>(8, 0));
+      }
+}
+
 TEST(GridSample, ReadsPixelsAtTheirCentres) {
   // Columns -1 and 1 are the edges of the image, or the centres of its outermost pixels.
   const std::vector<Operand64> operands{{"x", {1, 1, 1, 4}, {1, 2, 4, 8}},
