@@ -394,6 +394,12 @@ class Errors(unittest.TestCase):
             with self.assertRaisesRegex(fusor.Error, "axis -9 is out of range"):
                 body()
 
+    def test_a_graph_is_no_plan(self):
+        g = fusor.GraphBuilder("g")
+        g.output(g.relu(g.input("x", (2,))))
+        with self.assertRaisesRegex(fusor.Error, "load: expected a Plan, got a Graph"):
+            fusor.load(g.finish())
+
     def test_a_graph_is_expected_where_one_is_planned(self):
         g = fusor.GraphBuilder()
         plan = fusor.build(g.finish(g.relu(g.input("x", (2,)))), "cpu")
