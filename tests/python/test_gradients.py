@@ -480,6 +480,40 @@ class Gradients(unittest.TestCase):
 
         self.each_seed(body)
 
+    def test_ragged_attention(self):
+        def body(choose, rng):
+            batch, heads, depth, rows = 3, 2, 2, 4
+            lengths = [choose.randint(0, rows) for _ in range(batch - 1)] + [rows]
+            row = heads * depth  # rows of one sequence after another, each with its heads side by side
+            elements, strides = row * sum(lengths), (depth, row, 1)
+            arrays = {name: rng.standard_normal(elements) for name in "qkv"}
+            arrays["offset"] = numpy.cumsum([0, *(row * length for length in lengths)]).astype(numpy.int32)
+            for name in ("seq_len_q", "seq_len_kv"):
+                arrays[name] = numpy.array(lengths, numpy.int32).reshape(batch, 1, 1, 1)
+            options = {"padding_mask": True, "right_bound": choose.choice([-1, 0]), "attn_scale": 0.7}
+
+            def loaded_rows(g, t, name):
+                return g.ragged_load(t[name], t["offset"], (batch, heads, rows, depth), strides)
+
+            def attend(g, t):
+                q, k, v = (loaded_rows(g, t, name) for name in "qkv")
+                return (q, k, v), g.sdpa_fwd(q, k, v, seq_len_q=t["seq_len_q"], seq_len_kv=t["seq_len_kv"], **options)
+
+            def forward(g, t):
+                r = attend(g, t)[1]
+                return {"o": g.ragged_store(r.o, t["offset"], elements, strides), "stats": r.stats}
+
+            def backward(g, t):
+                (q, k, v), r = attend(g, t)
+                gradients = g.sdpa_bwd(q, k, v, r.o, loaded_rows(g, t, "do"), t["stats"], seq_len_q=t["seq_len_q"],
+                                       seq_len_kv=t["seq_len_kv"], **options)
+                return {f"d{name}": g.ragged_store(getattr(gradients, f"d{name}"), t["offset"], elements, strides)
+                        for name in "qkv"}
+
+            self.check(f"ragged {lengths} {options}", arrays, forward, backward, list("qkv"), ["o"])
+
+        self.each_seed(body)
+
 
 if __name__ == "__main__":
     unittest.main()
