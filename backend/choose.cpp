@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "backend/engines/list.h"
@@ -24,7 +25,7 @@ namespace {
 // How a set of ops is carried out, as far as that was found out: as one fusion, or in parts. Empty where no
 // engine that may be used takes them; `decision` says why then, and wherever it was asked for.
 struct Outcome {
-  std::vector<Choice> fusions;
+  std::vector<std::shared_ptr<Choice>> fusions;  // shared by all sets that have it for a part
   double seconds = 0;
   Decision decision;
 };
@@ -209,7 +210,7 @@ class Chooser {
       keep_cheaper(parts, cut_behind_operands(graph_, folded_, ops), outcome.decision);
     if (parts.fusions.empty() && whole.options.empty()) parts = in_halves(ops, outcome.decision);
     const bool forced_parts =
-        std::ranges::any_of(parts.fusions, [this](const Choice& c) { return is_forced(c); });
+        std::ranges::any_of(parts.fusions, [this](const auto& choice) { return is_forced(*choice); });
     outcome.decision.cut = !parts.fusions.empty() && (whole.options.empty() || forced_parts ||
                                                       parts.seconds < whole.options.front().seconds);
     if (outcome.decision.cut) {
@@ -217,7 +218,7 @@ class Chooser {
       outcome.seconds = parts.seconds;
     } else if (!whole.options.empty()) {
       outcome.seconds = whole.options.front().seconds;
-      outcome.fusions.push_back(std::move(whole));
+      outcome.fusions.push_back(std::make_shared<Choice>(std::move(whole)));
     }
     return outcome;
   }
@@ -277,7 +278,7 @@ class Chooser {
     if (second.fusions.empty()) return;
     double seconds = 0;
     for (const Outcome* part : {&first, &second})
-      for (const Choice& choice : part->fusions) seconds += choice.options.front().seconds;
+      for (const auto& choice : part->fusions) seconds += choice->options.front().seconds;
     if (!best.fusions.empty() && seconds >= best.seconds) return;
     best.seconds = decision.parts_seconds = seconds;
     best.fusions = first.fusions;
@@ -333,7 +334,7 @@ void choose_fusions(Choices& choices, const std::vector<std::vector<int>>& group
   Chooser chooser(choices.graph, choices.folded, device, options, keep_decisions);
   for (const std::vector<int>& ops : groups) {
     Outcome outcome = chooser.carry_out(ops);
-    std::ranges::move(outcome.fusions, std::back_inserter(choices.fusions));
+    for (const auto& choice : outcome.fusions) choices.fusions.push_back(std::move(*choice));
     if (keep_decisions) choices.decisions.push_back(std::move(outcome.decision));
   }
 }

@@ -9,8 +9,12 @@
 namespace fusor {
 
 Dims::Dims(std::span<const int64_t> values) {
-  if (values.size() > static_cast<size_t>(kMaxRank))
-    fail("a tensor has up to {} dims; got {}", kMaxRank, values.size());
+  if (values.size() > static_cast<size_t>(kMaxRank)) {
+    constexpr size_t kShown = 16;
+    fail("a tensor has up to {} dims; got {}: [{}{}]", kMaxRank, values.size(),
+         fmt::join(values.first(std::min(values.size(), kShown)), ", "),
+         values.size() > kShown ? ", ..." : "");
+  }
   rank_ = static_cast<int>(values.size());
   std::copy(values.begin(), values.end(), values_.begin());
 }

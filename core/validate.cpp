@@ -15,13 +15,19 @@ namespace fusor {
 
 namespace {
 
-/// Whether the elements lie within kMaxTensorBytes of the first one, and are no more than that many bytes.
-bool is_addressable(const Tensor& tensor) {
+/// Whether the elements, those that strides of 0 repeat as well, are no more than kMaxTensorBytes.
+bool is_countable(const Tensor& tensor) {
   int64_t bytes = byte_size(tensor.type);
+  for (const int64_t extent : tensor.dims)
+    if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > kMaxTensorBytes) return false;
+  return true;
+}
+
+/// Whether the elements lie within kMaxTensorBytes of the first one.
+bool is_addressable(const Tensor& tensor) {
   int64_t span = byte_size(tensor.type);
   for (int i = 0; i < tensor.dims.rank(); ++i) {
     int64_t step = 0;
-    if (__builtin_mul_overflow(bytes, tensor.dims[i], &bytes) || bytes > kMaxTensorBytes) return false;
     if (__builtin_mul_overflow(tensor.dims[i] - 1, tensor.strides[i], &step)) return false;
     if (__builtin_mul_overflow(step, byte_size(tensor.type), &step) ||
         __builtin_add_overflow(span, step, &span) || span > kMaxTensorBytes)
@@ -219,6 +225,12 @@ void validate(const Tensor& tensor) {
   for (int64_t stride : tensor.strides)
     if (stride < 0)
       fail("tensor '{}': strides {} have a negative one", tensor.name, to_string(tensor.strides));
+  if (!is_countable(tensor)) {
+    const bool repeats = std::ranges::count(tensor.strides, 0) > 0;
+    fail("tensor '{}': {} dims {} have more than 2^48 bytes of elements{}", tensor.name,
+         to_string(tensor.type), to_string(tensor.dims),
+         repeats ? ", of which those count, too, that strides of 0 repeat" : "");
+  }
   if (!is_addressable(tensor))
     fail("tensor '{}': {} dims {} with strides {} take more than 2^48 bytes", tensor.name,
          to_string(tensor.type), to_string(tensor.dims), to_string(tensor.strides));

@@ -86,7 +86,7 @@ Tensor GraphBuilder::input(const std::string& name, const Dims& dims, DataType t
 Tensor GraphBuilder::input(const std::string& name, const Dims& dims, DataType type,
                            const TensorOptions& options) {
   // Checked before packing, which needs extents whose product fits.
-  const Strides strides = options.strides.value_or(Dims::filled(dims.rank(), 0));
+  const Strides strides = options.strides.value_or(Dims::filled(dims.rank(), 1));
   Tensor tensor{
       .name = name, .uid = options.uid.value_or(next_uid()), .type = type, .dims = dims, .strides = strides};
   tensor.alignment = options.alignment;
@@ -222,8 +222,12 @@ std::vector<Tensor> GraphBuilder::append_all(const std::string& name, Attributes
     result.memory = Memory::workspace;
     const DataType stored = said ? *said : stored_type(attributes, inferred[i].type, inputs);
     results.push_back(add_tensor(std::move(result), stored, left_open && !own_type));
+    records_.back().is_written = true;
+    records_.back().is_moved = moves;
     op.outputs.push_back(static_cast<int>(graph_.tensors.size()) - 1);
   }
+  for (const int x : inputs)
+    if (moves && x >= 0) records_[static_cast<size_t>(x)].is_moved = true;
   taken_.ops.insert(op.name);
   graph_.ops.push_back(std::move(op));
   return results;
@@ -363,12 +367,9 @@ Tensor GraphBuilder::concatenate(std::span<const Tensor> xs, int64_t axis, const
 
 // --- outputs -----------------------------------------------------------------------------------------------
 
-bool GraphBuilder::needs_conversion(int tensor, DataType type) const {
-  const int producer = graph_.producer(tensor);
-  if (producer < 0) return true;
-  const auto moves = [&](int op) { return keeps_type(graph_.ops[static_cast<size_t>(op)].attributes); };
-  return type != graph_.tensors[static_cast<size_t>(tensor)].type &&
-         (moves(producer) || std::ranges::any_of(graph_.consumers(tensor), moves));
+bool GraphBuilder::needs_conversion(size_t tensor, DataType type) const {
+  const Record& record = records_[tensor];
+  return !record.is_written || (record.is_moved && type != graph_.tensors[tensor].type);
 }
 
 Tensor GraphBuilder::as_output(Tensor tensor, DataType type, const OutputOptions& options) const {
@@ -395,7 +396,7 @@ Tensor GraphBuilder::output(const Tensor& result, const OutputOptions& options) 
   if (records_[index].is_output) fail("output: tensor '{}' is an output already", graph_.tensors[index].name);
   const DataType type = options.type.value_or(records_[index].stored_type);
   size_t stored = index;
-  if (needs_conversion(static_cast<int>(index), type)) {
+  if (needs_conversion(index, type)) {
     append({}, Pointwise{.mode = PointwiseMode::identity}, {result}, type, {});
     stored = records_.size() - 1;
   }

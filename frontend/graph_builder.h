@@ -252,9 +252,11 @@ class FUSOR_API GraphBuilder {
   struct Record {
     int64_t first_uid;  ///< uid and name under which copies were handed out before output() changed them
     std::string first_name;
-    DataType stored_type;    ///< the type of an output made of it, unless another is asked for
-    bool is_open = false;    ///< nobody said its type
-    bool is_output = false;  ///< output() was called with it
+    DataType stored_type;     ///< the type of an output made of it, unless another is asked for
+    bool is_open = false;     ///< nobody said its type
+    bool is_output = false;   ///< output() was called with it
+    bool is_written = false;  ///< an op makes it
+    bool is_moved = false;    ///< an op that only moves elements makes it or reads it
   };
 
   /// Which tensor has a name or uid, or had it before output() changed it; the names of ops.
@@ -291,7 +293,7 @@ class FUSOR_API GraphBuilder {
     return records_[tensor].is_open && graph_.tensors[tensor].is_virtual();
   }
   Graph settled() const;
-  bool needs_conversion(int tensor, DataType type) const;
+  bool needs_conversion(size_t tensor, DataType type) const;
   Tensor as_output(Tensor tensor, DataType type, const OutputOptions& options) const;
 
   Graph graph_;

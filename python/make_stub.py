@@ -15,16 +15,29 @@ ERROR = '''class Error(RuntimeError):
 '''
 
 
+def result_tuple(name, fields):
+    """The class of a named tuple. That of recurrent gradients has a field for each weight of each layer, besides."""
+    if name == "_RnnBwdResults":
+        fields = [field for field in fields if "_l0" not in field]
+        text = f"class {name}(tuple[Tensor, ...]):\n" + "".join(f"    {field}: Tensor\n" for field in fields)
+        return text + "    def __getattr__(self, name: str) -> Tensor: ...\n\n"
+    text = f"class {name}(NamedTuple):\n"
+    for field in fields:
+        text += f"    {field}: Tensor" + ("  # type: ignore[assignment]\n" if hasattr(tuple, field) else "\n")
+    return text + "\n"
+
+
 def added_methods():
-    """Removes what Python added to the classes, and returns it as a stub has it."""
+    """Removes what Python added to the classes, and returns it as a stub has it: methods, and classes of results."""
     import fusor
     from fusor import _ops
 
-    text = ""
+    text, results = "", ""
     methods = _ops.methods()
     for name in _ops.added:
         delattr(fusor.GraphBuilder, name)
         kind = methods[name]
+        results += "".join(result_tuple(*each) for each in kind.result_tuples().items())
         document = textwrap.indent(kind.document(), " " * 8).strip()
         ways = kind.signatures()
         for way in ways:
@@ -32,7 +45,7 @@ def added_methods():
             text += f'    {way}:\n        """{document}\n        """\n\n'
     call = fusor.Executable.__call__.__doc__
     del fusor.Executable.__call__
-    return text, textwrap.indent(
+    return text, results, textwrap.indent(
         f'def __call__(self, *arrays, stream=None, workspace=None, **named) -> object:\n    """{call}"""\n\n', "    "
     )
 
@@ -51,7 +64,7 @@ def main():
     sys.path.insert(0, package)
     from nanobind.stubgen import StubGen
 
-    methods, call = added_methods()
+    methods, results, call = added_methods()
     import fusor._fusor
 
     generator = StubGen(fusor._fusor)
@@ -60,6 +73,7 @@ def main():
     stub = stub.replace("from fusor import Error as Error\n", "")
     stub = stub.replace("class ErrorKind(", ERROR + "\nclass ErrorKind(", 1)
     stub = into_class(into_class(stub, "GraphBuilder", methods), "Executable", call)
+    stub = stub.replace("from typing import ", "from typing import Literal, NamedTuple, ", 1) + "\n" + results
     compile(stub, output, "exec")
     pathlib.Path(output).write_text(stub)
 

@@ -78,6 +78,13 @@ void expect_attributes(const Call& call, const SdpaAttributes& op) {
   const bool has_lengths = call.operand("seq_len_q") != nullptr && call.operand("seq_len_kv") != nullptr;
   if (op.padding_mask && !has_lengths)
     fail("{}: padding_mask needs the operands seq_len_q and seq_len_kv", call.label);
+  for (const char* role : {"seq_len_q", "seq_len_kv"})
+    if (!op.padding_mask && call.operand(role) != nullptr)
+      fail("{}: {} is given, but padding_mask, which makes use of it, is false", call.label, role);
+  const bool has_pages = call.operand("page_table_k") != nullptr || call.operand("page_table_v") != nullptr;
+  if (op.max_seq_len_kv != 0 && !has_pages)
+    fail("{}: max_seq_len_kv {} counts the keys of page tables, and none is given", call.label,
+         op.max_seq_len_kv);
 }
 
 Shape expect_operands(const Call& call, const SdpaAttributes& op) {
@@ -375,13 +382,13 @@ void SdpaForward::expand(Expansion& e) const {
   const int axis = a.keys_axis();
   const int max = e.reduce(ReductionMode::max, s, axis);
   const int sink = has_sink ? a.per_query(e.input("sink")) : -1;
-  const int least = has_sink    ? e.max(max, sink)
-                    : a.masks() ? e.max(max, e.constant(least_score(e.type(max))))
-                                : max;
-  const int exp = e.exp(e.sub(s, least));
+  const int highest = has_sink ? e.max(max, sink) : max;
+  // Rows that see no key have no score, nor one of a sink that is -inf.
+  const bool may_be_empty = a.masks();
+  const int base = may_be_empty ? e.max(highest, e.constant(least_score(e.type(highest)))) : highest;
+  const int exp = e.exp(e.sub(s, base));
   int sum = e.reduce(ReductionMode::add, exp, axis);
-  if (has_sink) sum = e.add(sum, e.exp(e.sub(sink, least)));
-  const bool may_be_empty = a.masks() && !has_sink;
+  if (has_sink) sum = e.add(sum, e.exp(e.sub(sink, base)));
   const int divisor = may_be_empty ? e.binary_select(sum, e.constant(1), e.cmp_neq(sum, e.constant(0))) : sum;
   const int p = a.dropped(e.div(exp, divisor));
   // Beside values of fp8, probabilities are rounded to it: they use its range.
@@ -390,8 +397,8 @@ void SdpaForward::expand(Expansion& e) const {
   const int weighted = is_narrow ? e.mul(p, e.constant(weight)) : p;
   const int o = e.matmul(weighted, a.of_keys(a.value()));
   a.result("o", is_narrow ? e.mul(o, e.constant(1 / weight)) : o);
-  if (e.wants("stats")) a.result("stats", a.of_live_rows(e.add(least, e.log(sum)), -kInfinity));
-  a.result("max", has_sink ? least : max);
+  if (e.wants("stats")) a.result("stats", a.of_live_rows(e.add(base, e.log(sum)), -kInfinity));
+  a.result("max", highest);
   a.result("sum_exp", sum);
   if (e.wants("rng_dump")) e.reshaped_result("rng_dump", a.dump());
 }

@@ -105,7 +105,26 @@ namespace nanobind::detail {
 
 template <>
 struct type_caster<fusor::Dims> {
-  NB_TYPE_CASTER(fusor::Dims, io_name("int | collections.abc.Sequence[int]", "tuple[int, ...]"))
+  using Value = fusor::Dims;
+  static constexpr auto Name = io_name("int | collections.abc.Sequence[int]", "tuple[int, ...]");
+  template <class T>
+  using Cast = movable_cast_t<T>;
+  // False within other types (lists, optional ones), which convert where nothing may be thrown.
+  template <class T>
+  bool can_cast() const {
+    return length <= fusor::kMaxRank;
+  }
+  explicit operator Value*() { return &expected(); }
+  explicit operator Value&() { return expected(); }
+  explicit operator Value&&() { return std::move(expected()); }
+  Value value;
+  Py_ssize_t length = 0;
+
+  Value& expected() {
+    if (length > fusor::kMaxRank)
+      fusor::python::refuse(fmt::format("a tensor has up to {} dims; got {}", fusor::kMaxRank, length));
+    return value;
+  }
 
   /// A number is a list of one entry.
   template <class Flags>
@@ -123,10 +142,12 @@ struct type_caster<fusor::Dims> {
     }
     if (PyUnicode_Check(source.ptr()) || !PySequence_Check(source.ptr())) return false;
     const Py_ssize_t size = PySequence_Size(source.ptr());
-    if (size < 0 || size > fusor::kMaxRank) {
+    if (size < 0) {
       PyErr_Clear();
       return false;
     }
+    length = size;
+    if (size > fusor::kMaxRank) return true;
     for (Py_ssize_t i = 0; i < size; ++i) {
       PyObject* item = PySequence_GetItem(source.ptr(), i);
       PyObject* index = item == nullptr ? nullptr : PyNumber_Index(item);
@@ -157,7 +178,7 @@ struct type_caster<fusor::python::PerSpatialDim> {
   template <class Flags>
   bool from_python(handle source, Flags flags, cleanup_list* cleanup) noexcept {
     make_caster<fusor::Dims> list;
-    if (!list.from_python(source, flags, cleanup)) return false;
+    if (!list.from_python(source, flags, cleanup) || !list.can_cast<fusor::Dims>()) return false;
     value.list = list.value;
     value.repeats = !PySequence_Check(source.ptr());
     return true;

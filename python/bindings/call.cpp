@@ -37,6 +37,8 @@ bool has_number(const DataTypeInfo& type, int64_t number) {
   return number >= -largest - 1 && number <= largest;
 }
 
+}  // namespace
+
 /// A Python number as an element of `tensor`'s type.
 void store_number(const Tensor& tensor, PyObject* object, std::byte* to) {
   const auto put = [&](auto value) { std::memcpy(to, &value, sizeof value); };
@@ -69,6 +71,8 @@ void store_number(const Tensor& tensor, PyObject* object, std::byte* to) {
   }
 }
 
+namespace {
+
 // --- arrays ------------------------------------------------------------------------------------------------
 
 Dims dims_of(const Array& array) {
@@ -99,6 +103,7 @@ bool has_strides(const Array& array, const Tensor& tensor) {
 
 /// Checks an array for a type whose elements share bytes: exactly the tensor's bytes, one behind the other.
 bool has_bytes(const Array& array, const Tensor& tensor) {
+  if (array.rank > kMaxRank) return false;  // and no more dims are kept
   int64_t count = 1;
   for (int i = array.rank - 1; i >= 0; --i) {
     const int64_t extent = array.dims[static_cast<size_t>(i)];
@@ -109,6 +114,7 @@ bool has_bytes(const Array& array, const Tensor& tensor) {
 }
 
 bool has_one_element(const Array& array) {
+  if (array.rank > kMaxRank) return false;
   for (int i = 0; i < array.rank; ++i)
     if (array.dims[static_cast<size_t>(i)] != 1) return false;
   return true;
@@ -150,10 +156,7 @@ void* pointer_of(const Loaded& loaded, size_t i, PyObject* object, Run& run) {
                     slot.tensor.name, nb::type_name(nb::handle(object).type()).c_str()));
   check_place(loaded, slot, array, run);
   if (slot.tensor.memory == Memory::host) {
-    const bool is_type =
-        is_packed(slot.tensor.type) ? array.type.bits == 8 : holds(array.type, slot.tensor.type);
-    if (!is_type) refuse_array(slot, array, "another type");
-    if (!has_one_element(array)) refuse_array(slot, array, "more than one element");
+    if (const char* const why = no_number(array, slot.tensor)) refuse_array(slot, array, why);
     return array.pointer;
   }
   if (const char* const why = misplaced(array, slot.tensor)) refuse_array(slot, array, why);
@@ -171,9 +174,9 @@ void set_array(const Loaded& loaded, Run& run, nb::handle key, nb::handle array)
 
 }  // namespace
 
-void refuse_array(const SlotOf& slot, const Array& array, const char* what) {
+void refuse_array(const SlotOf& slot, const Array& array, const char* what, const char* asker) {
   const Tensor& tensor = slot.tensor;
-  std::string text = fmt::format("run: {} '{}' is {} {} with strides {}; got {}",
+  std::string text = fmt::format("{}: {} '{}' is {} {} with strides {}; got {}", asker,
                                  slot.is_output ? "output" : "tensor", tensor.name, to_string(tensor.type),
                                  to_string(tensor.dims), to_string(tensor.strides), to_string(array.type));
   if (array.rank > kMaxRank)
@@ -181,6 +184,12 @@ void refuse_array(const SlotOf& slot, const Array& array, const char* what) {
   else
     text += fmt::format(" {} with strides {}", to_string(dims_of(array)), to_string(strides_of(array)));
   refuse(fmt::format("{} ({})", text, what));
+}
+
+const char* no_number(const Array& array, const Tensor& tensor) {
+  const bool is_type = is_packed(tensor.type) ? array.type.bits == 8 : holds(array.type, tensor.type);
+  if (!is_type) return "another type";
+  return has_one_element(array) ? nullptr : "not one element";
 }
 
 const char* misplaced(const Array& array, const Tensor& tensor) {

@@ -58,10 +58,15 @@ struct Run {
 };
 
 /// The whole of what a tensor is and what was given for it, in one message.
-[[noreturn]] void refuse_array(const SlotOf& slot, const Array& array, const char* what);
+[[noreturn]] void refuse_array(const SlotOf& slot, const Array& array, const char* what,
+                               const char* asker = "run");
 
 /// Why the array does not lie as the tensor does; null where it does.
 const char* misplaced(const Array& array, const Tensor& tensor);
+/// Why the array does not hold the number of a by-value scalar; null where it does.
+const char* no_number(const Array& array, const Tensor& tensor);
+/// A number of Python's as an element of a by-value scalar's type.
+void store_number(const Tensor& tensor, PyObject* object, std::byte* to);
 
 std::string names_of(const Loaded& loaded);
 

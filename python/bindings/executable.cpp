@@ -177,6 +177,8 @@ void bind_executable(nb::module_& module) {
         Plan read;
         Plan* given = nullptr;
         if (!nb::try_cast(plan, given) || given == nullptr) {
+          if (nb::isinstance<Graph>(plan))
+            refuse("load: expected a Plan, got a Graph; build() makes one of it");
           const nb::object text = nb::module_::import_("os").attr("fspath")(plan);
           read = read_plan(nb::str(text).c_str());
           given = &read;

@@ -185,6 +185,16 @@ void bind_tensor(nb::module_& module) {
           },
           nb::arg("other").none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const BuilderTensor& self) { return std::hash<std::string>()(self.tensor.name); })
+      .def(
+          "__bool__",
+          [](const BuilderTensor& self) -> bool {
+            throw nb::type_error(
+                fmt::format("tensor '{}' has no truth value: its elements are those of a run; "
+                            "write 0 < x and x < 1 as two ops",
+                            self.tensor.name)
+                    .c_str());
+          },
+          nb::sig("def __bool__(self) -> bool"))
       .def("__repr__", [](const BuilderTensor& self) { return words_of(self.tensor); });
   bind_operators(bound);
   bound.attr("__array_ufunc__") = nb::none();  // NumPy's scalars leave operators to us
@@ -513,6 +523,15 @@ void bind_graph(nb::module_& module) {
       },
       nb::arg("attributes"),
       "The operands of an op with these attributes, and whether each may be left out.");
+  module.def(
+      "_results",
+      [](const std::string& attributes) {
+        std::vector<std::string> found;
+        for (const Role& role : roles(attributes_from_json(attributes, 0)).outputs)
+          found.emplace_back(role.name);
+        return found;
+      },
+      nb::arg("attributes"), "The results of an op with these attributes.");
   module.def("op_kinds_json", &op_kinds_json, "Every kind of op, its operands and attributes, as JSON.");
   module.def("graph_from_json", &graph_from_json, nb::arg("text"));
 }

@@ -44,11 +44,17 @@ constexpr std::array kErrorKinds = {ErrorKind::bad_input, ErrorKind::missing, Er
 constexpr std::array kErrorNames = {"bad_input", "missing", "device", "internal"};
 constexpr std::array kMemoryNames = {"device", "workspace", "host", "constant"};
 
+/// Whether the object is a T, which goes to `value`: an integer, which would convert to one, is none.
+template <class T>
+bool is_word_of(const nb::object& object, T& value) {
+  return nb::isinstance<T>(object) && nb::try_cast(object, value);
+}
+
 /// The value among `values` whose name is the object's text, or that it is.
 template <class T, size_t N>
 T one_of(const nb::object& object, const std::array<T, N>& values, std::string_view what) {
   T value{};
-  if (nb::try_cast(object, value)) return value;
+  if (is_word_of(object, value)) return value;
   std::string_view name;
   std::string known;
   const bool is_text = nb::try_cast(object, name);
@@ -114,7 +120,7 @@ std::optional<DataType> type_of_name(std::string_view name) {
 template <>
 DataType Word<DataType>::get() const {
   DataType type{};
-  if (nb::try_cast(object, type)) return type;
+  if (is_word_of(object, type)) return type;
   std::string_view text;
   const std::string name = nb::try_cast(object, text) ? std::string(text) : type_name(object);
   if (const auto found = type_of_name(name)) return *found;
@@ -127,7 +133,7 @@ DataType Word<DataType>::get() const {
 template <>
 Layout Word<Layout>::get() const {
   Layout layout{};
-  if (nb::try_cast(object, layout)) return layout;
+  if (is_word_of(object, layout)) return layout;
   std::string_view name;
   if (nb::try_cast(object, name) && name == "nhwc") return Layout::nhwc;
   if (name == "row_major" || name == "nchw") return Layout::row_major;

@@ -1,8 +1,11 @@
 // Owns the checking of results in Python: verify(), its reports, and the random inputs for it.
 #include <fmt/format.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "call.h"
@@ -11,24 +14,43 @@ namespace fusor::python {
 
 namespace {
 
+/// What a comparison keeps for its arrays, by position in graph.tensors.
+struct Kept {
+  std::vector<Hold> arrays;
+  std::vector<std::array<std::byte, 8>> numbers;
+};
+
+std::string name_of(nb::handle key) {
+  BuilderTensor* tensor = nullptr;
+  if (nb::try_cast(key, tensor) && tensor != nullptr) return tensor->tensor.name;
+  std::string_view name;
+  if (!nb::try_cast(key, name))
+    refuse(fmt::format("verify: expected the name of a tensor, got {}", nb::repr(key).c_str()));
+  return std::string(name);
+}
+
 /// Host buffers by position in graph.tensors.
-std::vector<void*> host_pointers(const Graph& graph, const nb::dict& arrays, std::vector<Hold>& held) {
+std::vector<void*> host_pointers(const Graph& graph, const nb::dict& arrays, Kept& kept) {
   std::vector<void*> pointers(graph.tensors.size(), nullptr);
   for (const auto& [key, object] : arrays) {
-    BuilderTensor* tensor = nullptr;
-    const std::string name =
-        nb::try_cast(key, tensor) && tensor != nullptr ? tensor->tensor.name : nb::cast<std::string>(key);
+    const std::string name = name_of(key);
     const int at = graph.find(name);
     if (at < 0) refuse(fmt::format("verify: the graph '{}' has no tensor '{}'", graph.name, name));
-    SlotOf slot{graph.tensors[static_cast<size_t>(at)], false, {}};
+    const auto place = static_cast<size_t>(at);
+    const SlotOf slot{graph.tensors[place], false, {}};
+    const bool is_scalar = slot.tensor.memory == Memory::host;
+    if (is_scalar && (PyFloat_Check(object.ptr()) != 0 || PyLong_Check(object.ptr()) != 0)) {
+      store_number(slot.tensor, object.ptr(), kept.numbers[place].data());
+      pointers[place] = kept.numbers[place].data();
+      continue;
+    }
     Array array;
-    if (!read_array(object.ptr(), array, held[static_cast<size_t>(at)]) || array.on_gpu)
-      refuse(fmt::format("verify: tensor '{}': expected an array on the host", name));
-    const bool is_number = slot.tensor.memory == Memory::host && !is_packed(slot.tensor.type);
-    if (is_number && !holds(array.type, slot.tensor.type)) refuse_array(slot, array, "another type");
-    if (const char* const why = is_number ? nullptr : misplaced(array, slot.tensor))
-      refuse_array(slot, array, why);
-    pointers[static_cast<size_t>(at)] = array.pointer;
+    if (!read_array(object.ptr(), array, kept.arrays[place]) || array.on_gpu)
+      refuse(fmt::format("verify: tensor '{}': expected an array on the host{}", name,
+                         is_scalar ? ", or a number" : ""));
+    const char* const why = is_scalar ? no_number(array, slot.tensor) : misplaced(array, slot.tensor);
+    if (why != nullptr) refuse_array(slot, array, why, "verify");
+    pointers[place] = array.pointer;
   }
   for (size_t i = 0; i < pointers.size(); ++i) {
     const Memory memory = graph.tensors[i].memory;
@@ -79,8 +101,9 @@ void bind_verify(nb::module_& module) {
   module.def(
       "verify",
       [](const Graph& graph, const nb::dict& arrays, uint64_t seed, const Notes* notes) {
-        std::vector<Hold> held(graph.tensors.size());
-        const std::vector<void*> pointers = host_pointers(graph, arrays, held);
+        Kept kept{std::vector<Hold>(graph.tensors.size()),
+                  std::vector<std::array<std::byte, 8>>(graph.tensors.size())};
+        const std::vector<void*> pointers = host_pointers(graph, arrays, kept);
         const nb::gil_scoped_release released;
         return verify(graph, pointers, seed, notes != nullptr ? *notes : Notes{});
       },
@@ -98,7 +121,8 @@ void bind_verify(nb::module_& module) {
         if (!read_array(object.ptr(), array, hold) || array.on_gpu || array.read_only)
           refuse(fmt::format("fill_random: tensor '{}': expected a writable array on the host",
                              tensor.tensor.name));
-        if (const char* const why = misplaced(array, tensor.tensor)) refuse_array(slot, array, why);
+        if (const char* const why = misplaced(array, tensor.tensor))
+          refuse_array(slot, array, why, "fill_random");
         fill_random(tensor.tensor, array.pointer, seed);
       },
       nb::arg("tensor"), nb::arg("array"), nb::arg("seed") = 1,

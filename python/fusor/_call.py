@@ -1,6 +1,7 @@
 """Owns the convenient call of an executable: outputs are made here, and host arrays travel to a GPU and back."""
 
 import sys
+from collections import namedtuple
 
 from ._fusor import DataType, DeviceMemory, Error, Memory, synchronize
 
@@ -91,6 +92,17 @@ def _sides(self):
         return inputs, outputs
 
 
+def _results(self, outputs, arrays):
+    """One array, or a tuple of several whose fields are the outputs' names."""
+    if len(outputs) == 1:
+        return arrays[outputs[0].name]
+    try:
+        kind = self._results_kind
+    except AttributeError:
+        kind = self._results_kind = namedtuple("Outputs", [tensor.name for tensor in outputs], rename=True)
+    return kind(*(arrays[tensor.name] for tensor in outputs))
+
+
 def _named(self, args, named):
     """Inputs by name, from positions (the order of `slots` without outputs), one dict, or names."""
     inputs, outputs = _sides(self)
@@ -101,12 +113,16 @@ def _named(self, args, named):
             known = ", ".join(tensor.name for tensor in inputs)
             raise Error(f"run: got {len(args)} inputs, the plan of '{self.plan.graph.name}' has {len(inputs)}: {known}")
         found = {tensor.name: array for tensor, array in zip(inputs, args)}
-    found.update(named)
+    for name, array in named.items():
+        if name in found:
+            raise Error(f"run: tensor '{name}' is given twice")
+        found[name] = array
     return found, outputs
 
 
 def call(self, *args, stream=None, workspace=None, **named):
-    """Runs and returns the outputs, which are made here: one array, or a tuple in the order of `slots`.
+    """Runs and returns the outputs, which are made here: one array, or a named tuple in the order of `slots`, which is
+    that of the ops, not that of output().
 
     Inputs come by position (the order of `slots`), by name, or as one dict. Outputs are arrays of the inputs'
     library: PyTorch, CuPy, else NumPy; arrays given for outputs are written instead. On a GPU, NumPy arrays are
@@ -123,8 +139,7 @@ def call(self, *args, stream=None, workspace=None, **named):
         else:
             arrays[tensor.name] = _like_cupy(tensor) if library == "cupy" else empty(tensor)
     self.run(arrays, stream=stream, workspace=workspace)
-    results = tuple(arrays[tensor.name] for tensor in outputs)
-    return results[0] if len(results) == 1 else results
+    return _results(self, outputs, arrays)
 
 
 def _placed(tensor, array):
@@ -155,23 +170,26 @@ def _words(tensor):
 def _call_from_host(self, arrays, outputs, stream, workspace):
     device = self.plan.device
     made = {tensor.name for tensor in outputs}
+    known = {tensor.name for tensor in self.slots}
+    for name in arrays:
+        if name not in known:
+            raise Error(f"run: the plan of '{self.plan.graph.name}' binds no tensor '{name}'")
     mirrors = {}
     for tensor in self.slots:
+        if tensor.name not in made and tensor.name not in arrays:
+            raise Error(f"run: tensor '{tensor.name}' has no array")
         if tensor.memory == Memory.host:
             mirrors[tensor.name] = arrays[tensor.name]
             continue
         mirrors[tensor.name] = memory = DeviceMemory(device, tensor.bytes)
         if tensor.name not in made:
-            if tensor.name not in arrays:
-                raise Error(f"run: tensor '{tensor.name}' has no array")
             memory.copy_from(_placed(tensor, arrays[tensor.name]))
     pointers = {name: getattr(mirror, "pointer", mirror) for name, mirror in mirrors.items()}
     self.run(pointers, stream=stream, workspace=workspace)
     synchronize(device, stream)
-    results = []
+    places = {}
     for tensor in outputs:
         place = arrays.get(tensor.name)
-        place = empty(tensor) if place is None else place
-        mirrors[tensor.name].copy_to(_flat(tensor, place))
-        results.append(place)
-    return results[0] if len(results) == 1 else tuple(results)
+        places[tensor.name] = empty(tensor) if place is None else place
+        mirrors[tensor.name].copy_to(_flat(tensor, places[tensor.name]))
+    return _results(self, outputs, places)

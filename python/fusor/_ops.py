@@ -4,7 +4,7 @@ import json
 import math
 from collections import namedtuple
 
-from ._fusor import DataType, Error, Layout, Tensor, _roles, op_kinds_json
+from ._fusor import DataType, Error, Layout, Tensor, _results, _roles, op_kinds_json
 
 added = []  # names of the methods that add_methods() made
 _COMMON = ("name", "type", "compute")
@@ -70,6 +70,26 @@ _EARLY = {"resample_bwd": "x_dims", "rnn_fwd": "weights", "rnn_bwd": "weights"}
 _SPATIAL = ("window", "stride", "pre_padding", "post_padding", "output_size", "step", "shift", "denominator")
 # Families whose operands depend on their attributes.
 _BY_ATTRIBUTES = ("norm_fwd", "norm_bwd", "resample_bwd", "rnn_fwd", "rnn_bwd", "recurrence")
+# Attributes that say which results there are: the values with which they are those of the default, and others.
+_RESULTS_BY = {
+    "resample_fwd": (
+        "mode", ("maxpool",), ("avgpool_include_padding", "avgpool_exclude_padding", "bilinear", "nearest"),
+    ),
+    "norm_fwd": (
+        "norm", ("layer_norm", "batch_norm", "instance_norm", "group_norm", "adaptive_layer_norm"), ("rms_norm",),
+    ),
+    "rnn_fwd": ("cell", ("lstm",), ("gru", "rnn_relu", "rnn_tanh")),
+}  # fmt: skip
+
+
+class Way:
+    """One way to call a method, as a stub has it."""
+
+    def __init__(self, returns, early=None, fixed=None, roles=None):
+        self.returns = returns  # the results there may be: lists of their names
+        self.early = early  # the argument that stands right behind the operands that are required
+        self.fixed = fixed or {}  # attributes that have one of these values
+        self.roles = roles  # where they are not those of the default attributes
 
 
 class Kind:
@@ -173,7 +193,7 @@ class Kind:
         """Operands have the places of the signature; which of them there are, the attributes say."""
         there = [name for name, _ in roles]
         all_roles = [name for name, _ in self.roles]
-        places = [name for name in all_roles if name not in self.defaults]
+        places = there if self.op == "recurrence" else [name for name in all_roles if name not in self.defaults]
         if len(args) > len(places):
             raise TypeError(f"{self.method}() takes {', '.join(places)} by position; got {len(args)}")
         for name, value in zip(places, args):
@@ -238,31 +258,61 @@ class Kind:
         hint = f"did you mean '{close[0]}'? " if close else ""
         return TypeError(f"{self.method}() has no argument '{key}'; {hint}it has {', '.join(known)}")
 
-    def signatures(self):
-        """The method's parameters, as a stub has them: one way to call it, or two."""
-        early = _EARLY.get(self.method)
-        return [self.signature(early), self.signature()] if early else [self.signature()]
+    def ways(self):
+        """The ways to call the method: arguments in another order, other operands, other results."""
+        if self.op == "recurrence":
+            return [self._of_recurrence(False), self._of_recurrence(True)]
+        early = [_EARLY[self.method], None] if self.method in _EARLY else [None]
+        if self.method not in _RESULTS_BY:
+            return [Way([self.outputs], each) for each in early]
+        attribute, usual, others = _RESULTS_BY[self.method]
+        fewer = _results(json.dumps({**self.fixed, attribute: others[0]}))
+        returns = [([self.outputs], {attribute: usual}), ([fewer], {attribute: others}), ([self.outputs, fewer], {})]
+        return [Way(results, each, fixed) for each in early for results, fixed in returns]
 
-    def signature(self, early=None):
-        """One of them; `early` is the argument that stands behind the operands that are required."""
+    def _of_recurrence(self, backward):
+        there = {key: True for key in self.defaults if key.startswith("has_")}
+        roles = _roles(json.dumps({**self.fixed, **there, "backward": backward}))
+        required = 3 if backward else 2
+        return Way([self.outputs], fixed={"backward": (backward,)},
+                   roles=[(name, place >= required) for place, (name, _) in enumerate(roles)])  # fmt: skip
+
+    def signatures(self):
+        """The method's parameters, as a stub has them: one for each way to call it."""
+        return [self.signature(way) for way in self.ways()]
+
+    def result_tuples(self):
+        """{name of a named tuple in stubs: its fields} of what the method returns."""
+        return {self._tuple_name(names): names for way in self.ways() for names in way.returns if len(names) > 1}
+
+    def _tuple_name(self, names):
+        name = "".join(word.capitalize() for word in self.method.split("_"))
+        return f"_{name}{'' if names == self.outputs else 'Fewer'}Results"
+
+    def signature(self, way):
+        """One of them."""
+        early = way.early
         parts = ["self"]
         said = {written: key for key, written in self.spelled.items() if key != f"{written}_scalar"}
         tensor = "Tensor | float" if self.op == "pointwise" else "Tensor"  # numbers become constants
         may_end = False  # Python wants a default for everything behind an operand that has one
-        for name, optional in self.roles:
+        roles = way.roles or self.roles
+        for name, optional in roles:
             if name in self.defaults:  # stands among the attributes
                 continue
             name = said.get(name, name)
             if early and optional and not may_end:
                 parts += [f"{early}: {self.more[early]}", "*"]
+            if way.roles and optional and not may_end:  # which operands there are, attributes say
+                parts.append("*")
             may_end = may_end or optional
-            if self.repeats and name == self.roles[-1][0]:
+            if self.repeats and name == roles[-1][0]:
                 parts.append(f"*{name}: {tensor}")
             elif optional:
                 parts.append(f"{name}: {tensor} | None = None")
-            elif not (early == "weights" and may_end):  # else one of the list
+            elif not (early == "weights" and may_end):  # else it is one of the list
                 parts.append(f"{name}: {tensor}" + (" = ..." if may_end else ""))
-        operands = [name for name, _ in self.roles]
+        operands = [name for name, _ in roles]
         required = ("dims", "elements")
         more = {key: f"{key}: {hint}{'' if key in required else ' = ...'}" for key, hint in self.more.items()}
         more.pop(early, None)
@@ -273,13 +323,16 @@ class Kind:
             hint = {bool: "bool", int: "int", float: "float", list: "int | Sequence[int]"}.get(type(value), "str")
             shown = 'float("inf")' if value == "inf" else "()" if value == [] else repr(value)
             hint = "float" if value == "inf" else f"Tensor | {hint}" if key in operands else hint
-            more[key] = f"{said.get(key, key)}: {hint} = {shown}"
+            if key in way.fixed:
+                hint = f"Literal[{', '.join(map(repr, way.fixed[key]))}]"
+            is_said = key in way.fixed and value not in way.fixed[key]
+            more[key] = f"{said.get(key, key)}: {hint}" + ("" if is_said else f" = {shown}")
         parts += [more.pop(key) for key in _BEHIND.get(self.method, ())]
-        if not self.repeats and not early:
+        if not self.repeats and not early and not way.roles:
             parts.append("*")
         parts += more.values()
         parts.append('name: str = "", type: DataType | str | None = None, compute: DataType | str | None = None')
-        returns = "Tensor" if len(self.outputs) == 1 else f"tuple[{', '.join(['Tensor'] * len(self.outputs))}]"
+        returns = " | ".join("Tensor" if len(each) == 1 else self._tuple_name(each) for each in way.returns)
         return f"def {self.method}({', '.join(parts)}) -> {returns}"
 
     def document(self):
@@ -308,6 +361,9 @@ class Rng:
 
     def signatures(self):
         return [self.signature()]
+
+    def result_tuples(self):
+        return {}
 
     def signature(self):
         return (

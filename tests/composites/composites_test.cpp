@@ -306,6 +306,46 @@ TEST(Sdpa, ScoresOfTheLeastNumberAreScores) {
   expect_near(results[0], {3});
 }
 
+// -inf is the sink of a head that has none: query 0 sees no key, query 1 one, query 2 two.
+TEST(Sdpa, ASinkOfMinusInfinityIsNone) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<Operand64> operands{{"q", {1, 2, 3, 1}, {0, 0, 0, 0, 0, 0}},
+                                        {"k", {1, 2, 2, 1}, {1, 1, 1, 1}},
+                                        {"v", {1, 2, 2, 1}, {2, 4, 2, 4}},
+                                        {"sink", {1, 2, 1, 1}, {-infinity, 0}}};
+  const SdpaAttributes causal{.diagonal_alignment = DiagonalAlignment::bottom_right, .right_bound = 0};
+  const auto results = evaluated(operands, [&](G& g, const Tensors& t) {
+    const SdpaResults r = g.sdpa_fwd(t[0], t[1], t[2], {.attributes = causal, .sink = t[3]});
+    return Tensors{r.o, r.stats, r.max, r.sum_exp};
+  });
+  expect_near(results[0], {0, 2, 3, 0, 1, 2});
+  expect_near(results[1], {-infinity, 0, std::log(2), 0, std::log(2), std::log(3)});
+  expect_near(results[2], {-infinity, 0, 0, 0, 0, 0});
+  expect_near(results[3], {0, 1, 2, 1, 2, 3});
+}
+
+TEST(SdpaBackward, ASinkOfMinusInfinityHasNoGradient) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<Operand64> operands{
+      {"x", {1, 1, 3, 1}, {1, 2, 3}}, {"k", {1, 1, 2, 1}, {1, 2}}, {"sink", {1, 1, 1, 1}, {-infinity}}};
+  const SdpaOptions causal{
+      .attributes = {.diagonal_alignment = DiagonalAlignment::bottom_right, .right_bound = 0}};
+  const auto gradients = [&](bool has_sink) {
+    return evaluated(operands, [&](G& g, const Tensors& t) {
+      SdpaOptions options = causal;
+      if (has_sink) options.sink = t[2];
+      const SdpaResults forward = g.sdpa_fwd(t[0], t[1], t[1], options);
+      const SdpaGradients r = g.sdpa_bwd(t[0], t[1], t[1], forward.o, t[0], forward.stats, options);
+      Tensors all{r.dq, r.dk, r.dv};
+      all.push_back(has_sink ? r.dsink : g.neg(t[2]));
+      return all;
+    });
+  };
+  const auto with = gradients(true), without = gradients(false);
+  for (size_t i = 0; i < 3; ++i) expect_near(with[i], without[i]);
+  expect_near(with[3], {0});
+}
+
 // "No bound" is often said by the largest number.
 TEST(Sdpa, BoundsBeyondAllKeysBoundNothing) {
   const std::vector<Operand64> operands{{"q", {1, 1, 3, 1}, {0, 0, 0}, DataType::f32},
@@ -351,6 +391,29 @@ TEST(MoeGroupedMatmul, NegativeIndicesReadNoToken) {
         g.moe_grouped_matmul(t[0], t[1], t[2], {.mode = TokenMode::gather, .token_index = t[3], .top_k = 2})};
   });
   expect_near(results[0], {0, 6, 10, 0});
+}
+
+// Infinite coordinates lie beside an image; of one pixel whose centre is both -1 and 1 there is nothing
+// beside.
+TEST(GridSample, InfiniteCoordinatesOfOnePixel) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<Operand64> operands{
+      {"x", {1, 1, 1, 1}, {5}},
+      {"grid", {1, 1, 4, 2}, {infinity, 0, -infinity, 0, 0, infinity, infinity, -infinity}},
+      {"dy", {1, 1, 1, 4}, {1, 1, 1, 1}}};
+  for (const GridMode mode : {GridMode::bilinear, GridMode::nearest})
+    for (const GridPadding padding : {GridPadding::zeros, GridPadding::border})
+      for (const bool align : {false, true}) {
+        const auto results = evaluated(operands, [&](G& g, const Tensors& t) {
+          const GridSampleOptions options{.mode = mode, .padding = padding, .align_corners = align};
+          const GridSampleGradients r = g.grid_sample_bwd(t[2], t[0], t[1], options);
+          return Tensors{g.grid_sample(t[0], t[1], options), r.dx, r.dgrid};
+        });
+        const bool reads = align || padding == GridPadding::border;
+        expect_near(results[0], std::vector<double>(4, reads ? 5 : 0));
+        expect_near(results[1], {reads ? 4.0 : 0.0});
+        expect_near(results[2], std::vector<double>(8, 0));
+      }
 }
 
 TEST(GridSample, ReadsPixelsAtTheirCentres) {

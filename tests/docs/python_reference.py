@@ -22,9 +22,24 @@ def shown(node):
     return re.sub(r"\b(collections\.abc|typing|os)\.", "", ast.unparse(node)) if node else ""
 
 
+def results(tree):
+    """{name: what the page calls it} of the named tuples that ops return, which have no names at run time."""
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and re.fullmatch(r"_\w+Results", node.name):
+            fields = [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]
+            more = [", ..."] if len(fields) < len(node.body) else []
+            found[node.name] = "".join(["(", ", ".join(fields), *more, ")"])
+    return found
+
+
+tuples = {}
+
+
 def signature(function):
     arguments = shown(function.args)
     returns = f" -> {shown(function.returns)}" if function.returns else ""
+    returns = re.sub(r"_\w+Results", lambda name: tuples.get(name[0], name[0]), returns)
     return f"def {function.name}({arguments}){returns}"
 
 
@@ -98,6 +113,7 @@ def entity(node):
 
 def module(path):
     tree = ast.parse(path.read_text())
+    tuples.update(results(tree))
     page, before = "", None
     for node in tree.body:
         if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) or node.name.startswith("_"):

@@ -54,14 +54,21 @@ const Mistake<G> kTensors[] = {
     {"ScalarWithoutName", [](G& g) { g.scalar("", DataType::f32); }, "the tensor with uid 1 has no name"},
     {"NineDims",
      [](G& g) {
-       half(g, "x", {1, 1, 1, 1, 1, 1, 1, 1, 1});
+       half(g, "x", {1, 1, 1, 1, 1, 1, 1, 1, 2});
      },
-     "a tensor has up to 8 dims; got 9"},
+     "a tensor has up to 8 dims; got 9: [1, 1, 1, 1, 1, 1, 1, 1, 2]"},
     {"ProductDoesNotFit",
      [](G& g) {
        half(g, "x", {int64_t{1} << 40, int64_t{1} << 40});
      },
-     "tensor 'x': fp16 dims [1099511627776, 1099511627776] with strides [0, 0] take more than 2^48 bytes"},
+     "tensor 'x': fp16 dims [1099511627776, 1099511627776] have more than 2^48 bytes of elements"},
+    {"RepeatedElementsAreTooMany",
+     [](G& g) {
+       g.input("x", {int64_t{1} << 48, 2}, DataType::f16, {.strides = Strides{0, 1}});
+     },
+     "tensor 'x': fp16 dims [281474976710656, 2] have more than 2^48 bytes of elements, of which those "
+     "count, "
+     "too, that strides of 0 repeat"},
     {"ConstantIsNoInteger", [](G& g) { g.constant(0.5, DataType::i32); },
      "constant 0.5: is not a whole number of type int32"},
     {"ConstantIsTooBig", [](G& g) { g.constant(1e30, DataType::i64); },

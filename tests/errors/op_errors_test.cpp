@@ -270,6 +270,16 @@ const Mistake<G> kSdpa[] = {
        attend(g, {2, 2, 8, 16}, {.attributes = {.padding_mask = true}});
      },
      "sdpa_fwd 'sdpa_fwd1': padding_mask needs the operands seq_len_q and seq_len_kv"},
+    {"LengthsWithoutPadding",
+     [](G& g) {
+       attend(g, {2, 2, 8, 16}, {.seq_len_kv = g.input("lengths", {2, 1, 1, 1}, DataType::i32)});
+     },
+     "sdpa_fwd 'sdpa_fwd1': seq_len_kv is given, but padding_mask, which makes use of it, is false"},
+    {"CountOfPagedKeysWithoutPages",
+     [](G& g) {
+       attend(g, {2, 2, 8, 16}, {.attributes = {.max_seq_len_kv = 8}});
+     },
+     "sdpa_fwd 'sdpa_fwd1': max_seq_len_kv 8 counts the keys of page tables, and none is given"},
     {"DropoutWithoutSeed",
      [](G& g) {
        attend(g, {2, 2, 8, 16}, {.attributes = {.dropout_probability = 0.5}});

@@ -88,6 +88,13 @@ class Operators(unittest.TestCase):
         self.assertFalse(x == "x")
         self.assertEqual({x: 1, y: 2}[y], 2)
 
+    def test_a_tensor_has_no_truth_value(self):
+        x = fusor.GraphBuilder().input("x", (2,))
+        with self.assertRaisesRegex(TypeError, "has no truth value"):
+            0.0 < x < 1.0  # Python would drop the first comparison
+        with self.assertRaisesRegex(TypeError, "tensor 'x' has no truth value"):
+            assert x
+
     def test_what_is_no_operand_is_a_type_error(self):
         x = fusor.GraphBuilder().input("x", (2,))
         with self.assertRaises(TypeError):
@@ -347,6 +354,19 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(fusor.Error, "unknown device 'H9000'"):
             fusor.DeviceInfo.named("H9000")
 
+    def test_an_integer_is_no_word(self):
+        for type in (3, numpy.int64(3)):
+            with self.assertRaisesRegex(fusor.Error, "unknown type"):
+                fusor.GraphBuilder("g").input("x", (2,), type)
+
+    def test_more_than_eight_dims_are_counted(self):
+        g = fusor.GraphBuilder("g")
+        for call in (lambda: g.input("x", (1,) * 9), lambda: g.reshape(g.input("y", (1,)), (1,) * 9)):
+            with self.assertRaisesRegex(fusor.Error, "a tensor has up to 8 dims; got 9"):
+                call()
+        with self.assertRaises(TypeError):  # a list that may be left out
+            g.input("x", (1,), strides=(1,) * 9)
+
     def test_a_tensor_of_another_builder_is_refused(self):
         x = fusor.GraphBuilder().input("x", (2,))
         with self.assertRaisesRegex(fusor.Error, "'x' .2. belongs to graph 'graph' of another builder, not to graph 'other'"):
@@ -373,6 +393,12 @@ class Errors(unittest.TestCase):
         ):
             with self.assertRaisesRegex(fusor.Error, "axis -9 is out of range"):
                 body()
+
+    def test_a_graph_is_no_plan(self):
+        g = fusor.GraphBuilder("g")
+        g.output(g.relu(g.input("x", (2,))))
+        with self.assertRaisesRegex(fusor.Error, "load: expected a Plan, got a Graph"):
+            fusor.load(g.finish())
 
     def test_a_graph_is_expected_where_one_is_planned(self):
         g = fusor.GraphBuilder()

@@ -118,6 +118,40 @@ class Stub(unittest.TestCase):
             with self.subTest(method=method, args=args):
                 self.assertTrue(self.takes(method, *args, **named))
 
+    def test_results_are_those_of_the_attributes(self):
+        def named(result):
+            return ["y"] if isinstance(result, fusor.Tensor) else list(result._fields)
+
+        for method, dims, options in (
+            ("resample_fwd", (1, 1, 4), {"window": 2}),
+            ("resample_fwd", (1, 1, 4), {"mode": "avgpool_include_padding", "window": 2}),
+            ("resample_fwd", (1, 1, 4), {"mode": "nearest", "output_size": 3}),
+            ("norm_fwd", (2, 4, 3), {}),
+            ("norm_fwd", (2, 4, 3), {"norm": "group_norm"}),
+            ("norm_fwd", (2, 4, 3), {"norm": "rms_norm"}),
+            ("rnn_fwd", (2, 1, 4), {"cell": "lstm", "bias": False}),
+            ("rnn_fwd", (2, 1, 4), {"cell": "gru", "bias": False}),
+        ):
+            with self.subTest(method=method, options=options):
+                g = fusor.GraphBuilder("g")
+                x = g.input("x", dims)
+                gates = {"lstm": 4, "gru": 3}.get(options.get("cell"), 1)
+                more = [[g.input(name, (gates * 4, 4)) for name in "ih"]] if method == "rnn_fwd" else []
+                fields = named(getattr(g, method)(x, *more, **options))
+                ways = [way for way in _ops.methods()[method].ways() if way.fixed and all(
+                    options.get(key, values[0]) in values for key, values in way.fixed.items())]  # fmt: skip
+                self.assertEqual(ways[0].returns, [fields])
+
+    def test_recurrences_have_the_operands_of_their_direction(self):
+        for backward, operands in ((False, ["given", "weights", "h0"]), (True, ["dy", "states", "weights", "dhn"])):
+            kind = _ops.methods()["recurrence"]
+            way = next(way for way in kind.ways() if way.fixed["backward"] == (backward,))
+            self.assertLessEqual(set(operands), {name for name, _ in way.roles})
+        g = fusor.GraphBuilder("g")
+        dy, states = g.input("dy", (2, 1, 4)), g.input("states", (2, 3, 1, 4))
+        dgiven = g.recurrence(dy, states, g.input("w", (4, 4)), cell="rnn_tanh", hidden_size=4, backward=True)
+        self.assertEqual(dgiven.dims, (3, 1, 4))
+
     def test_what_is_refused_is_not_in_the_stub(self):
         for method, args, named in (
             ("rng", ([3], 1.0, 2.0), {}),

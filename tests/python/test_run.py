@@ -65,6 +65,18 @@ class Arrays(unittest.TestCase):
         self.check(linear()(self.x, self.w, self.b))
         self.check(linear()(b=self.b, w=self.w, x=self.x))
 
+    def test_several_outputs_are_a_named_tuple(self):
+        g = fusor.GraphBuilder("two")
+        x = g.input("x", (4,), "fp32")
+        first, second = g.relu(x), g.neg(x)
+        g.output(second, "second")
+        g.output(first, "first")
+        x = numpy.array([-1, 0, 1, 2], numpy.float32)
+        results = fusor.load(fusor.build(g.finish(), "cpu"))(x)
+        self.assertEqual(results._fields, ("first", "second"))  # the order of the ops
+        numpy.testing.assert_array_equal(results.second, -x)
+        self.assertIs(results[1], results.second)
+
     def test_dlpack(self):
         linear().run(DLPackOnly(self.x), DLPackOnly(self.w), self.b, DLPackOnly(self.y))
         self.check()
@@ -178,6 +190,8 @@ class Checks(unittest.TestCase):
         self.refused("tensor 'y' has no array; the plan of 'linear' binds x, w, b, y", self.x, self.w, self.b)
         self.refused("binds no tensor 'z'; it binds x, w, b, y", z=self.x)
         self.refused("tensor 'x' is given twice", self.x, x=self.x)
+        with self.assertRaisesRegex(fusor.Error, "tensor 'x' is given twice"):
+            linear()(self.x, self.w, self.b, x=self.w)
         self.refused("got 5 arrays, the plan of 'linear' binds 4", self.x, self.x, self.x, self.x, self.x)
 
     def test_what_is_no_array(self):
@@ -247,6 +261,21 @@ class Verify(unittest.TestCase):
 
 
 class Profiles(unittest.TestCase):
+    def test_scalars_are_numbers_or_arrays_of_one(self):
+        g = fusor.GraphBuilder("scaled")
+        g.output(g.input("x", (2,), "fp32") * g.scalar("s", "fp32"), "y")
+        graph = g.finish()
+        x, y = numpy.ones(2, numpy.float32), numpy.full(2, 3, numpy.float32)
+        for s in (3, 3.0, numpy.float32(3), numpy.full((1, 1), 3, numpy.float32)):
+            self.assertTrue(fusor.verify(graph, {"x": x, "s": s, "y": y}).passed)
+        for s in (numpy.ones(0, numpy.float32), numpy.ones(3, numpy.float32), numpy.ones((1,) * 20, numpy.float32)):
+            with self.assertRaisesRegex(fusor.Error, "verify: tensor 's' .* \\(not one element\\)"):
+                fusor.verify(graph, {"x": x, "s": s, "y": y})
+            with self.assertRaisesRegex(fusor.Error, "run: tensor 's' .* \\(not one element\\)"):
+                fusor.load(fusor.build(graph, "cpu"))(x, s)
+        with self.assertRaisesRegex(fusor.Error, "verify: expected the name of a tensor, got 5"):
+            fusor.verify(graph, {5: x})
+
     def test_a_profile_tells_fusions_and_limits(self):
         x, w, b, _ = linear_arrays()
         y = numpy.empty((4, 16), numpy.float32)

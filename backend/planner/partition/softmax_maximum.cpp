@@ -68,10 +68,12 @@ class Finder {
       return reduces(tensor, ReductionMode::max, score) && type(tensor) == type(score);
     };
     if (is_largest(base)) return base;
-    const int larger = pointwise(base, PointwiseMode::max);
-    if (larger < 0) return -1;
-    for (const int input : op(larger).inputs)
-      if (is_largest(input)) return input;
+    // At least the sink, and at least some constant.
+    for (int larger = pointwise(base, PointwiseMode::max), depth = 0; larger >= 0 && depth < 2; ++depth) {
+      for (const int input : op(larger).inputs)
+        if (is_largest(input)) return input;
+      larger = pointwise(argument(larger, 0), PointwiseMode::max);
+    }
     return -1;
   }
 

@@ -11,6 +11,7 @@
 
 #include "backend/engines/sm90/attention/dropout.h"
 #include "backend/engines/sm90/attention/zeros.h"
+#include "core/convert.h"
 
 namespace fusor::attention {
 
@@ -81,6 +82,30 @@ std::optional<Refusal> refuse_types(const Fusion& fusion, const Expr& site, cons
   return std::nullopt;
 }
 
+// Rows whose scores are all below such a number would have other sums, and all exponentials be 0: kernels
+// know the largest score alone.
+std::optional<Refusal> refuse_least(const Fusion& fusion, const Expr& site, const Softmax& softmax) {
+  if (softmax.least < 0) return std::nullopt;
+  const auto number = constant(fusion, site, softmax.least);
+  constexpr double kBelowScores = -1e38;
+  if (number && *number <= std::max(kBelowScores, -largest_number(site.node(softmax.score).type)))
+    return std::nullopt;
+  return refuse(fusion, "scores-above-least", site.node(softmax.least).op,
+                "a largest score that is at least a constant which no score is below",
+                number ? fmt::format("{}", *number) : "a number of each run",
+                "leave it out, or take the least number");
+}
+
+// Kernels make a row without a sum zeros, as a division by any number does.
+std::optional<Refusal> refuse_guard(const Fusion& fusion, const Expr& site, const Softmax& softmax) {
+  if (!softmax.guarded) return std::nullopt;
+  const auto [divisor, without] = softmax.guard;
+  const auto number = constant(fusion, site, divisor), none = constant(fusion, site, without);
+  if (number && none && (*number < 0 || *number > 0) && *none == 0) return std::nullopt;
+  return refuse(fusion, "sums-that-are-zero", site.node(softmax.sum).op,
+                "a sum that a constant replaces where it is 0", "another guard");
+}
+
 std::optional<Refusal> refuse_stores(const Fusion& fusion, const Expr& site, const Expr& rows) {
   const std::vector<uint32_t> varying = varying_axes(rows);
   for (const Store& store : rows.stores)
@@ -106,21 +131,21 @@ Node input_node(int input, const Node& like) {
 
 namespace {
 
-// The largest score of a row: the reduction itself, at least some constant (for rows without a score), or at
-// least the sink.
+// The largest score of a row: the reduction itself, or the larger one of it and the sink; perhaps at least
+// some constant (for rows without a score).
 bool match_largest(const Expr& expr, int at, Softmax& found) {
-  if (reduces_keys(expr, at, ReductionMode::max)) {
-    found.largest = at;
-    return argument(expr, at, 0) == found.score;
+  const auto other_of = [&](int larger) { return argument(expr, larger, 1); };
+  const auto is_larger = [&](int node) { return is_pointwise(expr.node(node), PointwiseMode::max); };
+  if (is_larger(at) && expr.node(other_of(at)).kind == Node::Kind::scalar) {
+    found.least = other_of(at);
+    at = argument(expr, at, 0);
   }
-  if (!is_pointwise(expr.node(at), PointwiseMode::max)) return false;
-  const int reduced = argument(expr, at, 0), other = argument(expr, at, 1);
-  if (!reduces_keys(expr, reduced, ReductionMode::max) || argument(expr, reduced, 0) != found.score)
-    return false;
-  const bool is_constant = expr.node(other).kind == Node::Kind::scalar;
-  found.largest = is_constant ? reduced : at;
-  found.sink = is_constant ? -1 : other;
-  return true;
+  found.largest = at;
+  if (is_larger(at)) {
+    found.sink = other_of(at);
+    at = argument(expr, at, 0);
+  }
+  return reduces_keys(expr, at, ReductionMode::max) && argument(expr, at, 0) == found.score;
 }
 
 // The node whose NaN a select replaces. A row with a NaN among its scores has NaN in its sum of exponentials,
@@ -192,6 +217,7 @@ bool match_sum(const Expr& expr, int at, int exponential, int largest, Softmax& 
     if (!is_pointwise(condition, PointwiseMode::cmp_neq) || behind_identity(expr, condition.args[0]) != sum)
       return false;
     found.guarded = true;
+    found.guard = {argument(expr, at, 1), behind_identity(expr, condition.args[1])};
     at = sum;
   }
   found.sum = at;
@@ -369,6 +395,8 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
     return refuse(fusion, "softmax-between", -1, "a softmax over the keys between the products",
                   "another expression");
   if (auto refusal = refuse_types(fusion, site, *softmax)) return std::move(*refusal);
+  if (auto refusal = refuse_least(fusion, site, *softmax)) return std::move(*refusal);
+  if (auto refusal = refuse_guard(fusion, site, *softmax)) return std::move(*refusal);
   Scores scores;
   scores.guarded = softmax->guarded;
   if (auto refusal = take_dropout(fusion, site, *softmax, takes, scores)) return std::move(*refusal);

@@ -2,6 +2,7 @@
 // largest value and sum of exponentials, and which keys a row sees.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <variant>
@@ -23,7 +24,9 @@ struct Softmax {
   /// Behind the division, a probability is kept where node `keep` holds, and node `otherwise` elsewhere, or 0
   /// where this is -1. Without dropout `keep` is -1.
   int keep = -1, otherwise = -1;
-  bool guarded = false;  ///< a row without a finite score gives zeros, not NaN
+  bool guarded = false;                 ///< a row without a finite score gives zeros, not NaN
+  std::array<int, 2> guard = {-1, -1};  ///< what takes the place of its sum, and the sum that is replaced
+  int least = -1;  ///< the number that the largest score is at least, which kernels pass over
 };
 
 /// The node that stands for input number `input` in a part of a site, with the type and the op of `like`.

@@ -2,9 +2,12 @@
 // that its kernels compile.
 #include <gmock/gmock.h>
 
+#include <tuple>
+
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/sm90/attention/problem.h"
+#include "core/ops/expansion.h"
 #include "tests/backend/devices.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/planner/whole_fusion.h"
@@ -119,6 +122,50 @@ TEST(Attention, TheStepsOfASoftmaxAreInFp32) {
     const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::bf16);
     EXPECT_EQ(rule_of(g.finish({g.matmul(p, v)})), "fp32-softmax");
   }
+}
+
+// A larger number than some score would be that of the rows' statistics, and leave rows below it without a
+// sum.
+TEST(Attention, ALargestScoreIsAtLeastANumberBelowAllScores) {
+  for (const double least : {0.0, -1e4, -1e30, -3e38}) {
+    AttentionGraph graph({});
+    GraphBuilder& g = graph.g;
+    const Tensor largest = g.max(g.reduce(graph.score, ReductionMode::max, {3}), g.constant(least));
+    const Tensor exponential = g.exp(g.sub(graph.score, largest));
+    const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
+    const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::bf16);
+    g.output(g.add(largest, g.log(sum)));
+    EXPECT_EQ(rule_of(g.finish({g.matmul(g.div(exponential, sum), v)})),
+              least > -1e38 ? "scores-above-least" : "")
+        << least;
+  }
+}
+
+TEST(Attention, ASumIsReplacedWhereItIsZeroAndByANumber) {
+  for (const auto& [divisor, none, rule] :
+       {std::tuple(1.0, 0.0, ""), {1.0, 5.0, "sums-that-are-zero"}, {0.0, 0.0, "sums-that-are-zero"}}) {
+    AttentionGraph graph({});
+    GraphBuilder& g = graph.g;
+    const Tensor exponential = g.exp(g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3})));
+    const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
+    const Tensor guarded = g.binary_select(sum, g.constant(divisor), g.cmp_neq(sum, g.constant(none)));
+    const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::bf16);
+    EXPECT_EQ(rule_of(g.finish({g.matmul(g.div(exponential, guarded), v)})), rule) << divisor << " " << none;
+  }
+}
+
+// Rows without a key are zeros beside a sink, too, which may be none (-inf).
+TEST(Attention, RowsWithASinkAreGuardedBehindAMask) {
+  GraphBuilder g;
+  const Tensor q = g.input("q", {1, 2, 64, 64}, DataType::bf16),
+               k = g.input("k", {1, 2, 64, 64}, DataType::bf16);
+  const SdpaResults r = g.sdpa_fwd(
+      q, k, k, {.attributes = {.right_bound = 0}, .sink = g.input("sink", {1, 2, 1, 1}, DataType::f32)});
+  g.output(r.stats);
+  const Graph graph = expand_composites(g.finish({r.o}));
+  EXPECT_EQ(rule_of(graph), "");
+  EXPECT_TRUE(scores_of(graph).guarded);
+  EXPECT_TRUE(scores_of(graph).sink.has_value());
 }
 
 TEST(Attention, RefusalsNameTheRule) {

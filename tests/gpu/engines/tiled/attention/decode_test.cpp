@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
+#include <limits>
 #include <string>
 
 #include "backend/engines/list.h"
@@ -110,6 +112,32 @@ TEST(AttentionDecodeGpuForms, SinksCountOnce) {
 TEST(AttentionDecodeGpuForms, RowsWithoutKeysAreZero) {
   FUSOR_NEEDS_AMPERE();
   expect_every_config_correct(attention_with_sink(12, 5), kDecodeOnly, "fewer keys than queries");
+}
+
+// A head whose sink is -inf has none; among its rows are some that see no key.
+TEST(AttentionDecodeGpuForms, SinksOfMinusInfinityAreNone) {
+  FUSOR_NEEDS_AMPERE();
+  const auto expect = [](const Engine& engine, int64_t queries, int64_t keys) {
+    const std::array<const Engine*, 2> engines{&engine, &elementwise_engine()};
+    const PlannerOptions options{.engine_list = engines};
+    const Graph graph = attention_with_sink(queries, keys);
+    const DeviceInfo device = DeviceInfo::current();
+    DeviceRun run(graph, build(graph, device, candidates(graph, device, options).front(), options));
+    run.edit("sink", [](std::byte* bytes) {
+      for (size_t head = 0; head < 8; head += 2) {
+        const float none = -std::numeric_limits<float>::infinity();
+        std::memcpy(bytes + head * sizeof none, &none, sizeof none);
+      }
+    });
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << engine.name() << " " << queries << " x " << keys << "\n"
+                                 << to_string(report);
+  };
+  expect(attention_decode_engine(), 3, 900);
+  expect(attention_decode_engine(), 12, 5);
+  expect(attention_mma_engine(), 200, 150);
+  if (DeviceInfo::current().compute_capability == 90) expect(attention_engine(), 200, 150);
 }
 
 // Lengths that only the device knows: of keys, with a diagonal that they move, and a window before that.
