@@ -1,0 +1,15 @@
+"""Owns the conversion of ATen's ops to ops of a graph: a table of converters, in a file for each family.
+
+A converter is given a Call, then the node's arguments, tensors of the builder in the place of nodes. It returns one
+tensor or a list of them, as the node does; None and Filled stand for results that a graph does not compute.
+"""
+
+from . import attention, creation, gathers, norms, pointwise, products, reductions, views, windows  # noqa: F401
+from ._table import (
+    CONVERTERS, FLOATING, Call, Filled, Refused, dims_of, ignored_operands, is_pointwise, overload, type_of,
+)  # fmt: skip
+
+__all__ = [
+    "CONVERTERS", "FLOATING", "Call", "Filled", "Refused", "dims_of", "ignored_operands", "is_pointwise", "overload",
+    "type_of",
+]  # fmt: skip
