@@ -370,6 +370,50 @@ class Layers(Compile):
                 self.model(Attention(**named), q, k, v)
 
 
+    def test_shared_heads(self):
+        def attend(q, k, v):
+            k, v = (x[:, :, None].expand(2, 2, 3, 6, 8).reshape(2, 6, 6, 8) for x in (k, v))
+            return F.scaled_dot_product_attention(q, k, v) + F.scaled_dot_product_attention(
+                q, k[:, ::3], v[:, ::3], enable_gqa=True)  # fmt: skip
+
+        report = Report()
+        q, k, v = randn(2, 6, 6, 8), randn(2, 2, 6, 8), randn(2, 2, 6, 8)
+        self.close(compiled(attend, report)(q, k, v), attend(q, k, v))
+        self.assertEqual([entry for graph in report for entry in graph.outside], [])
+
+    def test_masks_that_are_constants_become_bounds(self):
+        """Where a mask has passed through ops that no kernel makes of coordinates, its numbers are looked at."""
+
+        def attend(q, window):
+            at = torch.cumsum(torch.ones(9, device=DEVICE, dtype=torch.int64), 0)
+            distance = at[:, None] - at[None]
+            seen = (distance >= 0) & (distance < window)
+            mask = torch.where(seen, 0.0, float("-inf")).expand(2, 1, 9, 9)
+            return F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+
+        for window, bound in ((100, "-1"), (3, "3")):
+            report = Report()
+            q = randn(2, 3, 9, 8)
+            self.close(compiled(lambda q: attend(q, window), report)(q), attend(q, window))  # noqa: B023
+            (part,) = report[0].parts
+            self.assertEqual(report[0].outside, [])
+            self.assertEqual(len(part.graph.inputs), 1)
+            self.assertRegex(part.graph.to_json(), f'"left_bound": ?{bound}' if window < 9 else '"right_bound": ?0')
+
+    def test_other_constants_are_read(self):
+        def function(x):
+            regions = x.new_zeros(4, 6)
+            regions[:2], regions[2:, :3] = 1, 2
+            alike = regions.view(-1, 1) == regions.view(1, -1)
+            return x * regions + alike.float()[:4, :6].masked_fill(regions > 1, -100.0)
+
+        report = Report()
+        x = randn(4, 6)
+        self.close(compiled(function, report)(x), function(x))
+        self.assertEqual([len(graph.parts) for graph in report], [1])
+        self.assertLess(len(report[0].parts[0].graph.ops), 12)
+
+
 class Residual(nn.Module):
     """A block of ResNet: convolutions, batch norm, a shortcut."""
 

@@ -12,6 +12,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from .. import _fusor
 from .._fusor import DeviceInfo, Error
 from ._aten import Refused
+from ._constants import fold, without_numbers
 from ._convert import Conversion, refusal
 from ._decompositions import table, whole
 from ._part import PartModule
@@ -64,11 +65,13 @@ class Compiler:
             self._note(GraphReport(kind, [], [_whole(module, why)]))
             return boxed(module)
         _give_constants_values(module)
+        fold(module)
         partition, made, report = self._parts(kind, module.graph, _device(module))
         self._note(report)
         for each in report.outside:
             log.info("%s: PyTorch runs %d x %s: %s", kind, each.count, each.op, each.reason)
         if self._build_for is not None:
+            without_numbers(module)
             return boxed(module)
         return Program(module, partition, made).call
 
@@ -122,9 +125,16 @@ class Compiler:
             "fw_compiler": functools.partial(self.compile, "forward"),
             "bw_compiler": functools.partial(self.compile, "backward"),
             "inference_compiler": functools.partial(self.compile, "inference"),
-            "partition_fn": min_cut_rematerialization_partition,
+            "partition_fn": _partitioned,
             "decompositions": table(),
         }
+
+
+def _partitioned(joint, examples, **named):
+    """The joint graph as a forward and a backward graph, which save what costs least memory. Constants are folded
+    before, so that neither saves them for the other."""
+    fold(joint)
+    return min_cut_rematerialization_partition(joint, examples, **named)
 
 
 def _current(device):

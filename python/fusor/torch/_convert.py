@@ -6,7 +6,10 @@ import operator
 import torch
 
 from .._fusor import Error, GraphBuilder
-from ._aten import CONVERTERS, FLOATING, Call, Filled, Refused, dims_of, ignored_operands, is_pointwise, type_of
+from ._aten import (
+    BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Refused, Repeated, Wide, dims_of, ignored_operands,
+    is_pointwise, type_of,
+)  # fmt: skip
 
 log = logging.getLogger("fusor.torch")
 
@@ -24,9 +27,9 @@ def is_floating(node):
 def reads(node):
     """The nodes whose results the node's converter reads, each once."""
     unread = ignored_operands(node)
-    kept = [arg for position, arg in enumerate(node.args) if position not in unread]
+    kept = [arg for place, arg in [*enumerate(node.args), *node.kwargs.items()] if place not in unread]
     found = []
-    torch.fx.node.map_arg([kept, dict(node.kwargs)], lambda each: found.append(each))
+    torch.fx.node.map_arg(kept, lambda each: found.append(each))
     return list(dict.fromkeys(found))
 
 
@@ -52,10 +55,21 @@ class Conversion:
         self._ends = set()  # tensors that no output may be made of: inputs and outputs
 
     def value(self, node):
-        """The tensor (or list of results) of a node: made where it is not there yet."""
+        """The tensor (or Wide, Repeated, list of results) of a node: made where it is not there yet."""
         if node not in self._values:
             self._values[node] = self._input(node) if self._outside(node) else self._made(node)
         return self._values[node]
+
+    def tensor(self, node):
+        """The same with what is repeated as a tensor, which is made once."""
+        value = self.value(node)
+        if isinstance(value, (Wide, Repeated)):
+            value = self._values[node] = value.made(self._g)
+        return value
+
+    def _narrow(self, node):
+        value = self.value(node)
+        return value.source if isinstance(value, Wide) else self.tensor(node)
 
     def _input(self, node):
         fake = node.meta["val"]
@@ -68,13 +82,14 @@ class Conversion:
         if node.target is operator.getitem:
             source, place = node.args
             return self.value(source)[place]
-        unread = ignored_operands(node)
-        args = [None if place in unread else self._arg(arg) for place, arg in enumerate(node.args)]
-        named = {key: self._arg(arg) for key, arg in node.kwargs.items()}
-        return CONVERTERS[node.target](Call(self._g, node, rounds(node)), *args, **named)
-
-    def _arg(self, arg):
-        return torch.fx.node.map_arg(arg, self.value)
+        unread, target = ignored_operands(node), node.target
+        take = self.value if target in LAZY else self._narrow if _broadcasts(node) else self.tensor
+        args = [None if i in unread else torch.fx.node.map_arg(arg, take) for i, arg in enumerate(node.args)]
+        named = {key: torch.fx.node.map_arg(arg, take) for key, arg in node.kwargs.items() if key not in unread}
+        result, fake = CONVERTERS[target](Call(self._g, node, rounds(node)), *args, **named), node.meta["val"]
+        if isinstance(fake, torch.Tensor) and list(getattr(result, "dims", dims_of(fake))) != dims_of(fake):
+            return Wide(getattr(result, "source", result), dims_of(fake))
+        return result
 
     def _wanted(self, nodes):
         """Everything that the nodes are made of: a graph has no op whose result nobody reads."""
@@ -88,7 +103,7 @@ class Conversion:
 
     def output(self, node):
         """Makes the node's result an output of the graph, in the place of its fake tensor."""
-        value, fake = self.value(node), node.meta["val"]
+        value, fake = self.tensor(node), node.meta["val"]
         if isinstance(value, Filled):
             return value
         if value is None:
@@ -108,6 +123,10 @@ class Conversion:
                 self.value(node)
         results = [self.output(node) for node in nodes]
         return Converted(self._g.finish(), list(self._inputs), results, [node.meta["val"] for node in nodes])
+
+
+def _broadcasts(node):
+    return node.target in BROADCASTS or is_pointwise(node)
 
 
 def readers(node):

@@ -1,5 +1,6 @@
 """Owns what people ask about a model: which graphs it becomes, with or without running it."""
 
+import contextlib
 import functools
 
 import torch
@@ -34,7 +35,7 @@ def trace(model, *inputs, backward=False, options=None):
     report = Report()
     compiler = Compiler(options, report, build_for="trace")
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    with FakeTensorMode(), whole():
+    with FakeTensorMode(), whole(), _tracing():
         state = {name: _fake(tensor, backward) for name, tensor in state.items()}
         inputs = [_fake(x, backward) if isinstance(x, torch.Tensor) else x for x in inputs]
         compiled = aot_function(
@@ -46,6 +47,16 @@ def trace(model, *inputs, backward=False, options=None):
             if backward:
                 _total(results).backward()
     return report
+
+
+@contextlib.contextmanager
+def _tracing():
+    """Tells models that they are compiled: some look at numbers else, which fake tensors have none of."""
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = False
 
 
 def _fake(tensor, keeps_grad):

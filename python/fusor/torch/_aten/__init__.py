@@ -6,10 +6,11 @@ tensor or a list of them, as the node does; None and Filled stand for results th
 
 from . import attention, creation, gathers, norms, pointwise, products, reductions, views, windows  # noqa: F401
 from ._table import (
-    CONVERTERS, FLOATING, Call, Filled, Refused, dims_of, ignored_operands, is_pointwise, overload, type_of,
+    BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Refused, Repeated, Wide, dims_of, ignored_operands,
+    is_pointwise, overload, type_of,
 )  # fmt: skip
 
 __all__ = [
-    "CONVERTERS", "FLOATING", "Call", "Filled", "Refused", "dims_of", "ignored_operands", "is_pointwise", "overload",
-    "type_of",
+    "BROADCASTS", "CONVERTERS", "FLOATING", "LAZY", "Call", "Filled", "Refused", "Repeated", "Wide", "dims_of",
+    "ignored_operands", "is_pointwise", "overload", "type_of",
 ]  # fmt: skip

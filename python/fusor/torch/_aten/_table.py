@@ -12,6 +12,8 @@ TYPES = {
 SHORT = (torch.float16, torch.bfloat16)
 
 CONVERTERS = {}  # by overload
+BROADCASTS = set()  # overloads whose converters take operands as they were before they were repeated
+LAZY = set()  # overloads whose converters take Wide and Repeated themselves
 FLOATING = set()  # overloads whose results are views, or are made of nothing: converted wherever they are read
 IGNORED = {}  # by overload: which operands the converter does not read, as converts() is told
 
@@ -27,6 +29,31 @@ class Filled:
         self.fake = fake
 
 
+class Wide:
+    """A tensor that is repeated along axes of extent 1, to `dims`: not yet as an op, as most readers need none."""
+
+    def __init__(self, source, dims):
+        self.source, self.dims = source, dims
+
+    def made(self, g):
+        same = None if self.source.type.name == "f32" else self.source.type
+        return g.identity(self.source, dims=self.dims, type=same)
+
+
+class Repeated:
+    """A tensor each of whose entries along an axis is there `times` times, one behind the other: shared heads."""
+
+    def __init__(self, source, axis, times):
+        self.source, self.axis, self.times = source, axis, times
+        self.dims = list(source.dims)
+        self.dims[axis] *= times
+
+    def made(self, g):
+        dims, at = list(self.source.dims), self.axis + 1
+        split = g.reshape(self.source, [*dims[:at], 1, *dims[at:]])
+        return g.reshape(Wide(split, [*dims[:at], self.times, *dims[at:]]).made(g), self.dims)
+
+
 def overload(name):
     """The overload of aten that "add.Tensor" names; None where this PyTorch has none."""
     packet, _, which = name.partition(".")
@@ -34,9 +61,10 @@ def overload(name):
     return None if found is None else getattr(found, which or "default", None)
 
 
-def converts(*names, floating=False, ignores=()):
+def converts(*names, floating=False, ignores=(), broadcasts=False, lazy=False):
     """Registers a function as the converter of these overloads of aten ("mm" stands for "mm.default"), which is
-    given None for the operands at the positions that it ignores: a tuple, or a function that gives one for a node."""
+    given None for the operands at the positions that it ignores: a tuple, or a function that gives one for a node.
+    What `broadcasts` is given tensors in front of their repetition; what is `lazy` gets Wide and Repeated."""
 
     def register(function):
         for name in names:
@@ -44,15 +72,16 @@ def converts(*names, floating=False, ignores=()):
             if found is not None:
                 CONVERTERS[found] = function
                 IGNORED[found] = ignores
-                if floating:
-                    FLOATING.add(found)
+                for is_of, kind in ((floating, FLOATING), (broadcasts, BROADCASTS), (lazy, LAZY)):
+                    if is_of:
+                        kind.add(found)
         return function
 
     return register
 
 
 def ignored_operands(node):
-    """Positions of the node's operands that its converter does not read."""
+    """Positions and keywords of the node's operands that its converter does not read."""
     ignored = IGNORED.get(node.target, ())
     return ignored(node) if callable(ignored) else ignored
 

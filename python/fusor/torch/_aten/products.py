@@ -1,20 +1,28 @@
 """Owns the conversion of matmuls and convolutions."""
 
-from ._table import all_of, converts, refuse_if
+from ._table import Repeated, Wide, all_of, converts, refuse_if
+
+
+def _matrix(c, x):
+    """An operand of a matmul, whose leading axes broadcast there, too."""
+    if isinstance(x, Wide) and list(x.source.dims[-2:]) == list(x.dims[-2:]):
+        return x.source
+    return x.made(c.g) if isinstance(x, (Wide, Repeated)) else x
 
 
 def _product(c, a, b, **named):
     refuse_if(not c.is_real, "a matmul of integers")
-    return c.g.matmul(a, b, **named)
+    return c.g.matmul(_matrix(c, a), _matrix(c, b), **named)
 
 
-@converts("mm", "bmm")
+@converts("mm", "bmm", lazy=True)
 def mm(c, a, b):
     return _product(c, a, b, type=c.type)
 
 
-@converts("addmm", "baddbmm")
+@converts("addmm", "baddbmm", lazy=True)
 def addmm(c, bias, a, b, *, beta=1, alpha=1):
+    bias = bias.source if isinstance(bias, Wide) else bias.made(c.g) if isinstance(bias, Repeated) else bias
     y = _product(c, a, b, type=c.type if beta == 0 and alpha == 1 else None)
     if alpha != 1:
         y = c.g.mul(y, float(alpha), type=c.type if beta == 0 else None)

@@ -3,13 +3,29 @@
 import builtins
 import math
 
-from ._table import converts, refuse_if, type_of
+from ._table import Repeated, Wide, converts, refuse_if, type_of
 
 
 @converts("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims",
-          "flatten.using_ints", "unflatten.int", floating=True)  # fmt: skip
+          "flatten.using_ints", "unflatten.int", floating=True, lazy=True)  # fmt: skip
 def reshape(c, x, *args, **named):
+    if isinstance(x, (Wide, Repeated)):
+        return _joined(c.g, x, c.dims) or c.reshaped(x.made(c.g), c.dims)
     return c.reshaped(x, c.dims)
+
+
+def _joined(g, x, dims):
+    """[.., h, n, ..] of [.., h, 1, ..] as [.., h * n, ..]: Repeated; None for any other view."""
+    if not isinstance(x, Wide) or len(x.source.dims) != len(x.dims) or len(dims) != len(x.dims) - 1:
+        return None
+    at = [i for i, (a, b) in enumerate(zip(x.source.dims, x.dims)) if a != b]
+    if len(at) != 1 or at[0] == 0:
+        return None
+    i = at[0]
+    if list(dims) != [*x.dims[: i - 1], x.dims[i - 1] * x.dims[i], *x.dims[i + 1 :]]:
+        return None
+    narrow = g.reshape(x.source, [*x.source.dims[:i], *x.source.dims[i + 1 :]])
+    return Repeated(narrow, i - 1, x.dims[i])
 
 
 @converts("detach", "alias", "lift_fresh", floating=True)
@@ -67,12 +83,10 @@ def transpose(c, x, a, b):
     return c.g.transpose(x, order)
 
 
-@converts("expand", floating=True)
+@converts("expand", broadcasts=True, floating=True)
 def expand(c, x, *args, **named):
-    if list(x.dims) == c.dims:
-        return x
-    kept = x.type
-    return c.g.identity(x, dims=c.dims, type=kept if kept.name not in ("f32",) else None)
+    """The tensor itself: dims other than the node's say that it is repeated."""
+    return x
 
 
 @converts("slice.Tensor", floating=True)
