@@ -151,7 +151,8 @@ class DiffusionAttention(nn.Module):
 
     def __init__(self, width=640, heads=10, context=768):
         super().__init__()
-        self.norm, self.enter, self.leave = nn.GroupNorm(32, width), nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 1)
+        self.norm = nn.GroupNorm(32, width)
+        self.enter, self.leave = nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 1)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
         self.self, self.cross = Attention(width, heads), Attention(width, heads, context)
         self.up, self.down = nn.Linear(width, 8 * width), nn.Linear(4 * width, width)
@@ -221,9 +222,10 @@ CASES = {
     "t5": Case(t5, words(512), (1, 8)),
     "llama_layer": Case(Llama, lambda b: (torch.randn(b, 1024, 2048), *turns(1024, 64)), (1, 8), trains=4),
     "dit": Case(DiT, lambda b: (torch.randn(b, 256, 1152), torch.randn(b, 1152)), (1, 32), trains=32),
-    "sd_resnet": Case(lambda: DiffusionResidual(320, 640), lambda b: (torch.randn(b, 320, 64, 64), torch.randn(b, 1280)),
-                      (2, 8), True, trains=8),
-    "sd_attention": Case(DiffusionAttention, lambda b: (torch.randn(b, 640, 32, 32), torch.randn(b, 77, 768)), (2, 8), True),
+    "sd_resnet": Case(lambda: DiffusionResidual(320, 640),
+                      lambda b: (torch.randn(b, 320, 64, 64), torch.randn(b, 1280)), (2, 8), True, trains=8),
+    "sd_attention": Case(DiffusionAttention,
+                         lambda b: (torch.randn(b, 640, 32, 32), torch.randn(b, 77, 768)), (2, 8), True),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Tests of fusor as a backend of torch.compile, on the CPU and where there is one on a GPU. Skips itself without PyTorch."""
+"""Tests of fusor as a backend of torch.compile, on the CPU or a GPU. Skips itself where there is no PyTorch."""
 
 import sys
 import unittest
@@ -647,7 +647,9 @@ class Rest(Compile):
         self.assertIsNone(report[0].parts[0].plan)
 
     def test_unused_and_constant_results(self):
-        function = lambda x: (torch.ones(3, device=DEVICE), torch.arange(4, device=DEVICE), x.sum() * 0 + 1)  # noqa: E731
+        def function(x):
+            return torch.ones(3, device=DEVICE), torch.arange(4, device=DEVICE), x.sum() * 0 + 1
+
         for a, b in zip(compiled(function)(randn(2, 2)), function(randn(2, 2))):
             self.close(a, b)
 

@@ -11,7 +11,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from .. import _fusor
 from .._fusor import DeviceInfo, Error
-from ._aten import Refused
+from ._aten import Refused, without_indices
 from ._constants import fold, without_numbers
 from ._convert import Conversion, refusal
 from ._decompositions import table, whole
@@ -50,12 +50,12 @@ class Options:
 
 
 class Compiler:
-    """Compiles graphs of ATen ops. `build_for`: a device's name, for which plans are only described, not built."""
+    """Compiles graphs of ATen ops. Without `builds` graphs are made, but no plans."""
 
-    def __init__(self, options=None, report=None, build_for=None):
+    def __init__(self, options=None, report=None, builds=True):
         self._options = Options.of(options)
         self._report = report
-        self._build_for = build_for
+        self._builds = builds
 
     def compile(self, kind, module, examples):
         """A function of a list of tensors, as AOT Autograd wants it."""
@@ -70,7 +70,7 @@ class Compiler:
         self._note(report)
         for each in report.outside:
             log.info("%s: PyTorch runs %d x %s: %s", kind, each.count, each.op, each.reason)
-        if self._build_for is not None:
+        if not self._builds:
             without_numbers(module)
             return boxed(module)
         return Program(module, partition, made).call
@@ -101,7 +101,7 @@ class Compiler:
         """The module of a part, and its inputs."""
         start = time.perf_counter()
         converted = self._converted(partition, part, device)
-        plan = None if self._build_for is not None else self._plan(converted.graph, device)
+        plan = None if not self._builds else self._plan(converted.graph, device)
         module = None if plan is None else PartModule(converted, plan, device)
         seconds = time.perf_counter() - start
         report.parts.append(PartReport(converted.graph, counted(part.nodes), plan, seconds))
@@ -125,15 +125,16 @@ class Compiler:
             "fw_compiler": functools.partial(self.compile, "forward"),
             "bw_compiler": functools.partial(self.compile, "backward"),
             "inference_compiler": functools.partial(self.compile, "inference"),
-            "partition_fn": _partitioned,
+            "partition_fn": partitioned,
             "decompositions": table(),
         }
 
 
-def _partitioned(joint, examples, **named):
+def partitioned(joint, examples, **named):
     """The joint graph as a forward and a backward graph, which save what costs least memory. Constants are folded
     before, so that neither saves them for the other."""
     fold(joint)
+    without_indices(joint.graph)
     return min_cut_rematerialization_partition(joint, examples, **named)
 
 

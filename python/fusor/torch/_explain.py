@@ -7,7 +7,7 @@ import torch
 from torch._functorch.aot_autograd import aot_function
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ._backend import Compiler, backend
+from ._backend import Compiler, backend, partitioned
 from ._decompositions import whole
 from ._report import Report
 
@@ -33,19 +33,26 @@ def trace(model, *inputs, backward=False, options=None):
     """The Report of a module's graphs without running or building anything: tensors get no memory, so that it works
     for models of any size. Graphs are those of the CPU's ops, which are planned for any device."""
     report = Report()
-    compiler = Compiler(options, report, build_for="trace")
+    compiler = Compiler(options, report, builds=False)
+    later = []  # backward graphs, which PyTorch would ask for when gradients run
+
+    def split(joint, examples, **named):
+        forward, gradients = partitioned(joint, examples, **named)
+        later.append(gradients)
+        return forward, gradients
+
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     with FakeTensorMode(), whole(), _tracing():
         state = {name: _fake(tensor, backward) for name, tensor in state.items()}
         inputs = [_fake(x, backward) if isinstance(x, torch.Tensor) else x for x in inputs]
         compiled = aot_function(
             lambda state, *inputs: torch.func.functional_call(model, state, tuple(inputs)),
-            **compiler.stages(),
+            **{**compiler.stages(), "partition_fn": split},
         )
         with torch.set_grad_enabled(backward):
-            results = compiled(state, *inputs)
-            if backward:
-                _total(results).backward()
+            compiled(state, *inputs)
+        for module in later:
+            compiler.compile("backward", module, ())
     return report
 
 

@@ -9,8 +9,9 @@ from ._table import (
     BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Refused, Repeated, Wide, dims_of, ignored_operands,
     is_pointwise, overload, type_of,
 )  # fmt: skip
+from .windows import without_indices
 
 __all__ = [
     "BROADCASTS", "CONVERTERS", "FLOATING", "LAZY", "Call", "Filled", "Refused", "Repeated", "Wide", "dims_of",
-    "ignored_operands", "is_pointwise", "overload", "type_of",
+    "ignored_operands", "is_pointwise", "overload", "type_of", "without_indices",
 ]  # fmt: skip

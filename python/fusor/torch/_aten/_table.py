@@ -80,6 +80,16 @@ def converts(*names, floating=False, ignores=(), broadcasts=False, lazy=False):
     return register
 
 
+def converts_function(target):
+    """The same for a function of Python that stands in a graph in the place of an op."""
+
+    def register(function):
+        CONVERTERS[target] = function
+        return function
+
+    return register
+
+
 def ignored_operands(node):
     """Positions and keywords of the node's operands that its converter does not read."""
     ignored = IGNORED.get(node.target, ())

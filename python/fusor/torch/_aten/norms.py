@@ -130,6 +130,14 @@ def batch_norm(c, x, weight, bias, mean, var, training, momentum, eps):
     return [r.y] + [_flat(c, place, result) for place, result in enumerate(results) if place > 0]
 
 
+@converts("_batch_norm_with_update_functional")
+def batch_norm_with_update(c, x, weight, bias, mean, var, momentum, eps):
+    r = _training(c, x, weight, bias, mean, var, momentum, eps)
+    results = [r.y, r.mean, r.inv_std, None, r.next_running_mean, r.next_running_var]
+    flat = [_flat(c, place, result) if place != 3 else Filled(c.fake[3]) for place, result in enumerate(results)]
+    return [r.y, *flat[1:]]
+
+
 @converts("_native_batch_norm_legit.no_stats")
 def batch_norm_without_statistics(c, x, weight, bias, training, momentum, eps):
     r = _training(c, x, weight, bias, None, None, momentum, eps)
@@ -151,6 +159,11 @@ def batch_norm_backward(c, dy, x, weight, running_mean, running_var, mean, rstd,
     named = {"mean": _vector(c, mean, rank), "inv_std": _vector(c, rstd, rank), "norm": "batch_norm"}
     phase = "training" if train else "inference"
     return _vector_gradients(c, c.g.norm_bwd(dy, x, scale=_vector(c, weight, rank), phase=phase, **named), mask)
+
+
+@converts("batch_norm_backward", ignores=lambda node: (*_unread_statistics(node), 10))
+def batch_norm_backward_with_reserve(c, *args):
+    return batch_norm_backward(c, *args[:10])
 
 
 @converts("cudnn_batch_norm_backward", ignores=(3, 4, 8))

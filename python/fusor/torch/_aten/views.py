@@ -9,9 +9,19 @@ from ._table import Repeated, Wide, converts, refuse_if, type_of
 @converts("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims",
           "flatten.using_ints", "unflatten.int", floating=True, lazy=True)  # fmt: skip
 def reshape(c, x, *args, **named):
-    if isinstance(x, (Wide, Repeated)):
-        return _joined(c.g, x, c.dims) or c.reshaped(x.made(c.g), c.dims)
-    return c.reshaped(x, c.dims)
+    if not isinstance(x, (Wide, Repeated)):
+        return c.reshaped(x, c.dims)
+    if list(x.dims) == c.dims:
+        return x
+    return _shared_matrix(c, x) or _joined(c.g, x, c.dims) or c.reshaped(x.made(c.g), c.dims)
+
+
+def _shared_matrix(c, x):
+    """One matrix that repeats along all leading axes, whatever these become; None for any other view."""
+    if not isinstance(x, Wide) or list(x.dims[-2:]) != c.dims[-2:] or list(x.source.dims[-2:]) != c.dims[-2:]:
+        return None
+    is_one = math.prod(x.source.dims[:-2]) == 1
+    return Wide(c.reshaped(x.source, x.source.dims[-2:]), c.dims) if is_one else None
 
 
 def _joined(g, x, dims):

@@ -1,6 +1,10 @@
 """Owns the conversion of pooling and interpolation, and their gradients."""
 
-from ._table import all_of, converts, refuse_if
+import torch
+
+from ._table import all_of, converts, converts_function, refuse_if
+
+aten = torch.ops.aten
 
 
 def _window(c, x, kernel, stride, padding, out, ceil_mode=False):
@@ -42,13 +46,27 @@ def _place(c, x, index, window):
     return c.g.add(c.g.mul(coordinates[0], x.dims[3]), coordinates[1], type="int64")
 
 
+def max_pool2d_backward(dy, x, kernel, stride, padding, dilation, ceil_mode):
+    """The gradient of max_pool2d without the indices that PyTorch's op reads, and a forward graph writes for it."""
+    indices = aten.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode)[1]
+    return aten.max_pool2d_with_indices_backward(dy, x, kernel, stride, padding, dilation, ceil_mode, indices)
+
+
+@converts_function(max_pool2d_backward)
 @converts("max_pool2d_with_indices_backward", ignores=(7,))
-def max_pool_backward(c, dy, x, kernel, stride, padding, dilation, ceil_mode, indices):
-    """The maxima are found again from x: indices are not read."""
+def max_pool_backward(c, dy, x, kernel, stride, padding, dilation, ceil_mode, indices=None):
+    """The maxima are found again from x."""
     refuse_if(len(x.dims) != 4, "pooling without a batch axis")
     refuse_if(any(n != 1 for n in all_of(dilation, 2)), "pooling with dilation")
     window = _window(c, x, kernel, stride, padding, dy.dims, ceil_mode)
     return c.g.resample_bwd(dy, x=x, mode="maxpool", **window)
+
+
+def without_indices(graph):
+    """Gradients of max_pool2d in a joint graph as ones that read no indices."""
+    for node in graph.nodes:
+        if node.target is aten.max_pool2d_with_indices_backward.default:
+            node.target, node.args = max_pool2d_backward, node.args[:7]
 
 
 def _average(x, out, kernel, stride, padding, ceil_mode, counts_padding, divisor):
