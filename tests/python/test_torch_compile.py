@@ -562,6 +562,26 @@ class Rest(Compile):
         self.assertEqual(len(graph.parts), 2)
         self.assertIn("no converter", str(report))
 
+    def test_a_node_that_fails_among_others_runs_eagerly(self):
+        from fusor.torch import _aten
+
+        sin = torch.ops.aten.sin.default
+        kept = _aten.CONVERTERS[sin]
+
+        def converted(c, x):
+            if ":" in x.name:  # a result of another op, not an input as where the node is tried alone
+                raise ValueError("not here")
+            return kept(c, x)
+
+        _aten.CONVERTERS[sin] = converted
+        try:
+            report, x = Report(), randn(4)
+            self.close(compiled(lambda x: (x * 2).sin() + (x * 3).cos(), report)(x), (x * 2).sin() + (x * 3).cos())
+        finally:
+            _aten.CONVERTERS[sin] = kept
+        self.assertEqual([(entry.op, entry.count) for entry in report[0].outside], [("aten.sin", 1)])
+        self.assertIn("not here", str(report))
+
     def test_chains_of_eager_ops_make_no_cycles(self):
         def function(x):
             a = torch.cumsum(x + 1, 0)
@@ -633,6 +653,10 @@ class Rest(Compile):
         x = randn(8, 8)
         run = torch.compile(lambda x: x @ x, backend="fusor", options={"precision": "strict"})
         self.close(run(x), x @ x)
+        x = randn(8, 8, dtype=torch.bfloat16)
+        for rounding in ("stored", "always"):
+            run = compiled(lambda x: (x * 1.01 + 0.3).relu(), rounding=rounding)  # noqa: B023
+            self.close(run(x), (x * 1.01 + 0.3).relu())
         with self.assertRaisesRegex(Exception, "no option 'speed'.*precision"):
             torch.compile(lambda x: x @ x, backend="fusor", options={"speed": 2})(x)
 

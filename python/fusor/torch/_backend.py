@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import operator
 import time
 
 import torch
@@ -11,9 +12,9 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from .. import _fusor
 from .._fusor import DeviceInfo, Error
-from ._aten import Refused, without_indices
+from ._aten import without_indices
 from ._constants import fold, without_numbers
-from ._convert import Conversion, refusal
+from ._convert import Conversion, NotConverted, may_be_stored, refusal
 from ._decompositions import table, whole
 from ._part import PartModule
 from ._partition import Partition
@@ -27,9 +28,11 @@ _plans = {}  # by graph, device and options: equal layers of one process are pla
 @dataclasses.dataclass(frozen=True)
 class Options:
     """What torch.compile(options=...) may say: `precision` of graphs ("exact", "allow_tf32" ...; None follows
-    torch.get_float32_matmul_precision()); `forbid` and `kernels` as fusor.build takes them."""
+    torch.get_float32_matmul_precision()); `rounding` of results of 16 bits inside of a graph: "always", as PyTorch does
+    from op to op, or "stored", where they may be stored; `forbid` and `kernels` as fusor.build takes them."""
 
     precision: str | None = None
+    rounding: str = "always"
     forbid: tuple = ()
     kernels: str = "best"
 
@@ -40,6 +43,8 @@ class Options:
             if key not in known:
                 raise Error(f"backend 'fusor': there is no option '{key}'; the options are {', '.join(known)}")
         found = cls(**(given or {}))
+        if found.rounding not in ("always", "stored"):
+            raise Error(f"backend 'fusor': rounding is 'always' or 'stored', not {found.rounding!r}")
         return dataclasses.replace(found, forbid=tuple(found.forbid))
 
     def precision_on(self, device):
@@ -86,7 +91,10 @@ class Compiler:
             for level, part in sorted(partition.parts.items()):
                 try:
                     made[level] = self._made(partition, part, device, report)
-                except (Error, Refused) as error:
+                except NotConverted as error:
+                    failed[_op_of(error.node)] = str(error)
+                    break
+                except Error as error:
                     log.warning("%s: a part of %d ops runs eagerly: %s", kind, len(part.nodes), error)
                     failed.update(dict.fromkeys(part.nodes, str(error)))
                     break
@@ -109,7 +117,9 @@ class Compiler:
 
     def _converted(self, partition, part, device):
         name = f"part {part.level}"
-        conversion = Conversion(name, self._options.precision_on(device.type), lambda n: partition.is_outside(n, part))
+        rounds = may_be_stored if self._options.rounding == "stored" else lambda node: True
+        precision = self._options.precision_on(device.type)
+        conversion = Conversion(name, precision, lambda node: partition.is_outside(node, part), rounds)
         return conversion.finish(part.outputs, part.nodes)
 
     def _plan(self, graph, device):
@@ -141,6 +151,11 @@ def partitioned(joint, examples, **named):
 def _current(device):
     with torch.cuda.device(device):
         return DeviceInfo.current()
+
+
+def _op_of(node):
+    """The op of a node that is one of its results."""
+    return node.args[0] if node.target is operator.getitem else node
 
 
 def _unfit(module, examples):

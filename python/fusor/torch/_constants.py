@@ -55,8 +55,9 @@ def _is_pure(node):
         return True
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in ("aten", "prims"):
         return False
-    is_random = torch.Tag.nondeterministic_seeded in node.target.tags
-    return not is_random and not node.target._schema.is_mutable
+    schema = node.target._schema
+    is_random = torch.Tag.nondeterministic_seeded in node.target.tags or "empty" in schema.name
+    return not is_random and not schema.is_mutable
 
 
 def _attribute(module, node):

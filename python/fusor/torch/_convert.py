@@ -33,6 +33,14 @@ def reads(node):
     return list(dict.fromkeys(found))
 
 
+class NotConverted(Exception):
+    """A node that has become no part of a graph, though alone it could have."""
+
+    def __init__(self, node, why):
+        super().__init__(f"{type(why).__name__}: {why}")
+        self.node = node
+
+
 class Converted:
     """A graph of fusor and where its ends are: `inputs` are nodes, one for each input of the graph in order;
     `results` has for each node that was asked for the name of an output, or a Filled; `fakes` its fake tensor."""
@@ -45,9 +53,11 @@ class Converted:
 
 
 class Conversion:
-    """One graph that is being made of nodes. `outside(node)` tells which nodes are inputs of it."""
+    """One graph that is being made of nodes. `outside(node)` tells which nodes are inputs of it, `rounds(node)` whether
+    a result of 16 bits is rounded inside of it, too."""
 
-    def __init__(self, name, precision, outside):
+    def __init__(self, name, precision, outside, rounds=lambda node: True):
+        self._rounds = rounds
         self._g = GraphBuilder(name, precision=precision)
         self._outside = outside
         self._values = {}
@@ -86,7 +96,7 @@ class Conversion:
         take = self.value if target in LAZY else self._narrow if _broadcasts(node) else self.tensor
         args = [None if i in unread else torch.fx.node.map_arg(arg, take) for i, arg in enumerate(node.args)]
         named = {key: torch.fx.node.map_arg(arg, take) for key, arg in node.kwargs.items() if key not in unread}
-        result, fake = CONVERTERS[target](Call(self._g, node, rounds(node)), *args, **named), node.meta["val"]
+        result, fake = CONVERTERS[target](Call(self._g, node, self._rounds(node)), *args, **named), node.meta["val"]
         if isinstance(fake, torch.Tensor) and list(getattr(result, "dims", dims_of(fake))) != dims_of(fake):
             return Wide(getattr(result, "source", result), dims_of(fake))
         return result
@@ -115,13 +125,19 @@ class Conversion:
         self._ends.add(value)
         return tensor.name
 
+    def _named(self, make, node):
+        try:
+            return make(node)
+        except Exception as why:
+            raise NotConverted(node, why) from why
+
     def finish(self, nodes, order=()):
         """The graph whose outputs are the nodes' results. Ops of `order` are made in that order."""
         wanted = self._wanted(nodes)
         for node in order:
             if node in wanted:
-                self.value(node)
-        results = [self.output(node) for node in nodes]
+                self._named(self.value, node)
+        results = [self._named(self.output, node) for node in nodes]
         return Converted(self._g.finish(), list(self._inputs), results, [node.meta["val"] for node in nodes])
 
 
@@ -137,9 +153,9 @@ def readers(node):
     return found
 
 
-def rounds(node):
-    """Whether a result of 16 bits is rounded inside of a graph, too: where it may be stored. A result that one
-    pointwise op reads stays in registers, in fp32."""
+def may_be_stored(node):
+    """Whether a result may be stored inside of a graph. One that a single pointwise op reads stays in registers, as a
+    rule."""
     users = readers(node)
     return len(users) != 1 or not is_pointwise(users[0])
 
