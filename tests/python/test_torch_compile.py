@@ -381,6 +381,23 @@ class Layers(Compile):
         self.close(compiled(attend, report)(q, k, v), attend(q, k, v))
         self.assertEqual([entry for graph in report for entry in graph.outside], [])
 
+    def test_gradients_of_slices_are_concatenations(self):
+        def function(x):
+            a, b, c = x[0], x[1], x[2]
+            return (x[:, ::2] * x[:, 1::2]).sum() + (a * 2 + b.exp() * c).sum() + (x[:, 1:3] * x[:, 4:]).sum() + x[:, :2].sin().sum()
+
+        x, report = randn(3, 6, 4).requires_grad_(), Report()
+        (got,) = torch.autograd.grad(compiled(function, report)(x), x)
+        self.close(got, torch.autograd.grad(function(x), x)[0])
+        self.assertEqual([entry for graph in report for entry in graph.outside], [])
+        a = randn(3, 4).requires_grad_()
+        loss = lambda a: (a[0] * 2 + a[1].exp() * a[2]).sum()  # noqa: E731
+        report = Report()
+        (got,) = torch.autograd.grad(compiled(loss, report)(a), a)
+        self.close(got, torch.autograd.grad(loss(a), a)[0])
+        kinds = [op.kind for op in report[1].parts[0].graph.ops]
+        self.assertEqual((kinds.count("concatenate"), kinds.count("add")), (1, 0), kinds)
+
     def test_masks_that_are_constants_become_bounds(self):
         """Where a mask has passed through ops that no kernel makes of coordinates, its numbers are looked at."""
 

@@ -7,8 +7,8 @@ import torch
 
 from .._fusor import Error, GraphBuilder
 from ._aten import (
-    BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Refused, Repeated, Wide, dims_of, ignored_operands,
-    is_pointwise, type_of,
+    BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Pieces, Refused, Repeated, Wide, dims_of,
+    ignored_operands, is_pointwise, type_of,
 )  # fmt: skip
 
 log = logging.getLogger("fusor.torch")
@@ -65,7 +65,7 @@ class Conversion:
         self._ends = set()  # tensors that no output may be made of: inputs and outputs
 
     def value(self, node):
-        """The tensor (or Wide, Repeated, list of results) of a node: made where it is not there yet."""
+        """The tensor (or Wide, Repeated, Pieces, a list of results) of a node: made where it is not there yet."""
         if node not in self._values:
             self._values[node] = self._input(node) if self._outside(node) else self._made(node)
         return self._values[node]
@@ -73,7 +73,7 @@ class Conversion:
     def tensor(self, node):
         """The same with what is repeated as a tensor, which is made once."""
         value = self.value(node)
-        if isinstance(value, (Wide, Repeated)):
+        if isinstance(value, (Wide, Repeated, Pieces)):
             value = self._values[node] = value.made(self._g)
         return value
 

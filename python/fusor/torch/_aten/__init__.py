@@ -6,12 +6,12 @@ tensor or a list of them, as the node does; None and Filled stand for results th
 
 from . import attention, creation, gathers, norms, pointwise, products, reductions, views, windows  # noqa: F401
 from ._table import (
-    BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Refused, Repeated, Wide, dims_of, ignored_operands,
-    is_pointwise, overload, type_of,
+    BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Pieces, Refused, Repeated, Wide, dims_of,
+    ignored_operands, is_pointwise, overload, type_of,
 )  # fmt: skip
 from .windows import without_indices
 
 __all__ = [
-    "BROADCASTS", "CONVERTERS", "FLOATING", "LAZY", "Call", "Filled", "Refused", "Repeated", "Wide", "dims_of",
-    "ignored_operands", "is_pointwise", "overload", "type_of", "without_indices",
+    "BROADCASTS", "CONVERTERS", "FLOATING", "LAZY", "Call", "Filled", "Pieces", "Refused", "Repeated", "Wide",
+    "dims_of", "ignored_operands", "is_pointwise", "overload", "type_of", "without_indices",
 ]  # fmt: skip

@@ -40,6 +40,33 @@ class Wide:
         return g.identity(self.source, dims=self.dims, type=same)
 
 
+class Pieces:
+    """Zeros but for pieces along an axis: (start, end, tensor) of each, which do not overlap. Gradients of slices are
+    sums of such tensors."""
+
+    def __init__(self, dims, axis, pieces, type):
+        self.dims, self.axis, self.type = list(dims), axis, type
+        self.pieces = sorted(pieces, key=lambda piece: piece[0])
+
+    def joined(self, other):
+        """The sum of two whose pieces do not overlap; None where they do."""
+        both = Pieces(self.dims, self.axis, [*self.pieces, *other.pieces], self.type)
+        overlap = any(a[1] > b[0] for a, b in zip(both.pieces, both.pieces[1:]))
+        is_alike = (self.dims, self.axis, self.type) == (other.dims, other.axis, other.type)
+        return both if is_alike and not overlap else None
+
+    def made(self, g):
+        found, at = [], 0
+        for start, end, tensor in [*self.pieces, (self.dims[self.axis], None, None)]:
+            if start > at:
+                dims = [*self.dims[: self.axis], start - at, *self.dims[self.axis + 1 :]]
+                found.append(g.identity(g.constant(0, self.type), dims=dims, type=self.type))
+            if tensor is not None:
+                found.append(tensor if tensor.type == self.type else g.identity(tensor, type=self.type))
+                at = end
+        return found[0] if len(found) == 1 else g.concatenate(found, self.axis)
+
+
 class Repeated:
     """A tensor each of whose entries along an axis is there `times` times, one behind the other: shared heads."""
 
@@ -162,6 +189,14 @@ class Call:
         """The fake tensors of all operands."""
         fakes = [node.meta.get("val") for node in self.node.all_input_nodes]
         return [fake for fake in fakes if isinstance(fake, torch.Tensor)]
+
+    def narrow(self, x):
+        """A lazy operand as a pointwise op takes it: in front of its repetition."""
+        return x.source if isinstance(x, Wide) else self.whole(x)
+
+    def whole(self, x):
+        """A lazy operand as a tensor."""
+        return x.made(self.g) if isinstance(x, (Wide, Repeated, Pieces)) else x
 
     def typed(self, x, dtype):
         """x rounded to a dtype, where it is not of it yet."""

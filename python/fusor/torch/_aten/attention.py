@@ -4,14 +4,14 @@ import math
 
 import torch
 
-from ._table import Filled, Repeated, Wide, converts, refuse_if
+from ._table import Filled, Repeated, converts, refuse_if
 from .masks import bounds_of, unread
 
 
 def _scores(c, q, bias, scale, is_causal):
     """Attributes and the mask of attention, as both passes have them."""
     left, right = bounds_of(c.node) or (-1, -1)
-    named = {} if bias is None else {"bias": bias.source if isinstance(bias, Wide) else _whole(c, bias)}
+    named = {} if bias is None else {"bias": c.narrow(bias)}
     return {
         **named, "attn_scale": 1 / math.sqrt(q.dims[3]) if scale is None else float(scale), "left_bound": left,
         "right_bound": 0 if is_causal else right,
@@ -41,15 +41,11 @@ def _shared(c, x):
     """Keys or values before their heads were repeated; any other lazy tensor made."""
     if isinstance(x, Repeated):
         return x.source if x.axis == 1 else x.made(c.g)
-    return x.made(c.g) if isinstance(x, Wide) else x
-
-
-def _whole(c, x):
-    return x.made(c.g) if isinstance(x, (Wide, Repeated)) else x
+    return c.whole(x)
 
 
 def _forward(c, q, k, v, bias, dropout, is_causal, scale):
-    q, k, v = _whole(c, q), _shared(c, k), _shared(c, v)
+    q, k, v = c.whole(q), _shared(c, k), _shared(c, v)
     _check(q, dropout)
     r = c.g.sdpa_fwd(q, k, v, **_scores(c, q, bias, scale, is_causal))
     first = [r.o, _statistics(c, r.stats, c.fake[1])]
@@ -83,7 +79,7 @@ def overrideable(c, q, k, v, attn_bias=None, dropout_p=0.0, is_causal=False, ret
 
 
 def _backward(c, dy, q, k, v, o, lse, bias, dropout, is_causal, scale, wants_dbias=False):
-    dy, q, k, v, o, lse = (_whole(c, x) for x in (dy, q, k, v, o, lse))
+    dy, q, k, v, o, lse = (c.whole(x) for x in (dy, q, k, v, o, lse))
     _check(q, dropout)
     b, h, s, _ = q.dims
     if math.prod(lse.dims) != b * h * s:

@@ -5,7 +5,7 @@ import math
 import torch
 
 from ..._fusor import Tensor
-from ._table import Refused, converts, refuse_if, type_of
+from ._table import Pieces, Refused, converts, refuse_if, type_of
 
 WRAPS = (torch.int8, torch.uint8)  # PyTorch's wrap around, a graph's saturate
 
@@ -34,8 +34,11 @@ def _number(c, x):
 # --- arithmetic ------------------------------------------------------------------------------------------
 
 
-@converts("add.Tensor", "add.Scalar")
+@converts("add.Tensor", "add.Scalar", lazy=True)
 def add(c, a, b, alpha=1):
+    if isinstance(a, Pieces) and isinstance(b, Pieces) and alpha == 1 and a.joined(b):
+        return a.joined(b)
+    a, b = c.narrow(a), c.narrow(b)
     return pointwise(c, "add", a, _scaled(c, b, alpha))
 
 

@@ -1,13 +1,13 @@
 """Owns the conversion of matmuls and convolutions."""
 
-from ._table import Repeated, Wide, all_of, converts, refuse_if
+from ._table import Wide, all_of, converts, refuse_if
 
 
 def _matrix(c, x):
     """An operand of a matmul, whose leading axes broadcast there, too."""
     if isinstance(x, Wide) and list(x.source.dims[-2:]) == list(x.dims[-2:]):
         return x.source
-    return x.made(c.g) if isinstance(x, (Wide, Repeated)) else x
+    return c.whole(x)
 
 
 def _product(c, a, b, **named):
@@ -22,7 +22,7 @@ def mm(c, a, b):
 
 @converts("addmm", "baddbmm", lazy=True)
 def addmm(c, bias, a, b, *, beta=1, alpha=1):
-    bias = bias.source if isinstance(bias, Wide) else bias.made(c.g) if isinstance(bias, Repeated) else bias
+    bias = c.narrow(bias)
     y = _product(c, a, b, type=c.type if beta == 0 and alpha == 1 else None)
     if alpha != 1:
         y = c.g.mul(y, float(alpha), type=c.type if beta == 0 else None)

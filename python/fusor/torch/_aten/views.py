@@ -3,17 +3,17 @@
 import builtins
 import math
 
-from ._table import Repeated, Wide, converts, refuse_if, type_of
+from ._table import Pieces, Repeated, Wide, converts, refuse_if, type_of
 
 
 @converts("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims",
           "flatten.using_ints", "unflatten.int", floating=True, lazy=True)  # fmt: skip
 def reshape(c, x, *args, **named):
     if not isinstance(x, (Wide, Repeated)):
-        return c.reshaped(x, c.dims)
+        return c.reshaped(c.whole(x), c.dims)
     if list(x.dims) == c.dims:
         return x
-    return _shared_matrix(c, x) or _joined(c.g, x, c.dims) or c.reshaped(x.made(c.g), c.dims)
+    return _shared_matrix(c, x) or _joined(c.g, x, c.dims) or c.reshaped(c.whole(x), c.dims)
 
 
 def _shared_matrix(c, x):
@@ -186,11 +186,27 @@ def padded(c, x, axis, before, behind, value=0):
     return x if len(pieces) == 1 else c.g.concatenate(pieces, axis)
 
 
-@converts("slice_scatter")
+def _is_zero(node):
+    """Whether a node gives zeros, and why: its op says so."""
+    name = getattr(getattr(node, "target", None), "_schema", None)
+    name = "" if name is None else name.name.removeprefix("aten::")
+    is_full = name in ("full", "full_like", "new_full") and node.args[-1] == 0
+    return is_full or name in ("zeros", "zeros_like", "new_zeros")
+
+
+def _zeros(node):
+    """The operand that slices are written into is not read where it is zero."""
+    return (0,) if _is_zero(node.args[0]) else ()
+
+
+@converts("slice_scatter", ignores=_zeros)
 def slice_scatter(c, x, source, dim=0, start=None, end=None, step=1):
-    refuse_if(step != 1, "a slice with steps is written")
     dim %= len(c.dims)
     first, last, _ = _bounds(start, end, c.dims[dim])
+    if step != 1:
+        return _every(c, x, source, dim, first, step)
+    if x is None:
+        return Pieces(c.dims, dim, [(first, last, source)], type_of(c.fake.dtype))
     pieces = [part(c, x, dim, 0, first)] if first > 0 else []
     pieces.append(source)
     if last < c.dims[dim]:
@@ -199,7 +215,19 @@ def slice_scatter(c, x, source, dim=0, start=None, end=None, step=1):
     return pieces[0] if len(pieces) == 1 else c.g.concatenate(pieces, dim)
 
 
-@converts("select_scatter")
+def _every(c, x, source, dim, first, step):
+    """Zeros with the source at every `step`-th place: an axis of its own for the steps."""
+    extent = c.dims[dim]
+    is_even = extent % step == 0 and first < step and source.dims[dim] == extent // step
+    refuse_if(x is not None or not is_even, "a slice with steps is written")
+    before, behind = c.dims[:dim], c.dims[dim + 1 :]
+    source = c.reshaped(source, [*before, extent // step, 1, *behind])
+    dims = [*before, extent // step, step, *behind]
+    spread = Pieces(dims, dim + 1, [(first, first + 1, source)], type_of(c.fake.dtype))
+    return c.reshaped(c.whole(spread), c.dims)
+
+
+@converts("select_scatter", ignores=_zeros)
 def select_scatter(c, x, source, dim, index):
     dims = list(c.dims)
     dim %= len(dims)
