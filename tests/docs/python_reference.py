@@ -111,12 +111,15 @@ def entity(node):
     return node.name, page
 
 
-def module(path):
+def module(path, names=None):
+    """The page of a file's public classes and functions, or of those in `names`."""
     tree = ast.parse(path.read_text())
     tuples.update(results(tree))
     page, before = "", None
     for node in tree.body:
         if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) or node.name.startswith("_"):
+            continue
+        if names is not None and node.name not in names:
             continue
         name, text = entity(node)
         if name == before and page.endswith("```\n\n"):  # overloads
@@ -127,10 +130,19 @@ def module(path):
     return page
 
 
+def package(folder):
+    """The pages of a package whose __init__ says in _LATER which file has which name; the rest is in _op.py."""
+    assignments = [node for node in ast.parse((folder / "__init__.py").read_text()).body if isinstance(node, ast.Assign)]
+    later = next(ast.literal_eval(node.value) for node in assignments if node.targets[0].id == "_LATER")
+    files = dict.fromkeys(later.values())
+    pages = [module(folder / f"{file}.py", [name for name in later if later[name] == file]) for file in files]
+    return module(folder / "_op.py") + "".join(pages)
+
+
 def main():
     stub, root, nanobind = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
     path = root / "docs/python-reference.md"
-    text = HEAD.format(nanobind) + "## fusor\n\n" + module(stub) + "## fusor.torch\n\n" + module(root / "python/fusor/torch.py")
+    text = HEAD.format(nanobind) + "## fusor\n\n" + module(stub) + "## fusor.torch\n\n" + package(root / "python/fusor/torch")
     text = re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
     count = text.count("\n### ")
     if "--write" in sys.argv:

@@ -13,9 +13,9 @@ import itertools
 
 import torch as _torch
 
-from . import _fusor
-from ._call import _FOREIGN_NAMES, _NUMPY_NAMES, _PACKED
-from ._fusor import DataType, Error, Memory
+from .. import _fusor
+from .._call import _FOREIGN_NAMES, _NUMPY_NAMES, _PACKED
+from .._fusor import DataType, Error, Memory
 
 _numbers = itertools.count()
 _is_compiling = getattr(_torch.compiler, "is_compiling", lambda: False)  # of PyTorch 2.3

@@ -1,0 +1,470 @@
+"""Owns the conversion of pointwise ops: arithmetic, functions, activations and their gradients, comparisons, casts."""
+
+import math
+
+import torch
+
+from ..._fusor import Tensor
+from ._table import Pieces, Refused, converts, refuse_if, type_of
+
+WRAPS = (torch.int8, torch.uint8)  # PyTorch's wrap around, a graph's saturate
+
+
+def pointwise(c, mode, *operands, **attributes):
+    """One pointwise op with PyTorch's promotion: integers that give real numbers are made real first."""
+    refuse_if(c.fake.dtype in WRAPS, "8-bit integers wrap around in PyTorch and saturate here")
+    if c.is_real:
+        operands = [_real(c, x) for x in operands]
+    return getattr(c.g, mode)(*operands, type=c.type, **attributes)
+
+
+def _real(c, x):
+    if not isinstance(x, Tensor):
+        return float(x)
+    whole = ("i64", "i32", "i8", "u8", "b8")
+    wide = c.fake.dtype == torch.float64
+    return c.g.identity(x, type="fp64" if wide else "fp32") if x.type.name in whole else x
+
+
+def _number(c, x):
+    """x as arithmetic takes it: bool is a number."""
+    return int(x) if isinstance(x, bool) else x
+
+
+# --- arithmetic ------------------------------------------------------------------------------------------
+
+
+@converts("add.Tensor", "add.Scalar", lazy=True)
+def add(c, a, b, alpha=1):
+    if isinstance(a, Pieces) and isinstance(b, Pieces) and alpha == 1 and a.joined(b):
+        return a.joined(b)
+    a, b = c.narrow(a), c.narrow(b)
+    return pointwise(c, "add", a, _scaled(c, b, alpha))
+
+
+@converts("sub.Tensor", "sub.Scalar")
+def sub(c, a, b, alpha=1):
+    return pointwise(c, "sub", a, _scaled(c, b, alpha))
+
+
+@converts("rsub.Tensor", "rsub.Scalar")
+def rsub(c, a, b, alpha=1):
+    return pointwise(c, "sub", b, _scaled(c, a, alpha))
+
+
+def _scaled(c, x, alpha):
+    x = _number(c, x)
+    if alpha == 1:
+        return x
+    return c.g.mul(x, alpha) if isinstance(x, Tensor) else x * alpha
+
+
+@converts("mul.Tensor", "mul.Scalar")
+def mul(c, a, b):
+    if c.fake.dtype == torch.bool:
+        return c.g.logical_and(a, b, type=c.type)
+    return pointwise(c, "mul", a, _number(c, b))
+
+
+@converts("div.Tensor", "div.Scalar")
+def div(c, a, b):
+    return pointwise(c, "div", a, b)
+
+
+@converts("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(c, a, b, rounding_mode=None):
+    if rounding_mode is None:
+        return div(c, a, b)
+    refuse_if(not c.is_real, f"division of integers, rounded by '{rounding_mode}'")
+    quotient = c.g.div(_real(c, a), _real(c, b))
+    return c.g.floor(quotient, type=c.type) if rounding_mode == "floor" else _trunc(c, quotient)
+
+
+@converts("trunc")
+def trunc(c, x):
+    refuse_if(not c.is_real, "trunc of integers")
+    return _trunc(c, x)
+
+
+def _trunc(c, x):
+    return c.g.binary_select(c.g.ceil(x), c.g.floor(x), c.g.cmp_lt(x, 0.0), type=c.type)
+
+
+@converts("remainder.Tensor", "remainder.Scalar")
+def remainder(c, a, b):
+    if c.is_real:
+        a, b = _real(c, a), _real(c, b)
+    rest = c.g.mod(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a % b
+    return pointwise(c, "mod", c.g.add(rest, b), b)
+
+
+@converts("fmod.Tensor", "fmod.Scalar")
+def fmod(c, a, b):
+    return pointwise(c, "mod", a, b)
+
+
+@converts("pow.Tensor_Scalar")
+def pow_scalar(c, x, exponent):
+    refuse_if(not c.is_real, "a power of integers")
+    x = _real(c, x)
+    if exponent == 2:
+        return pointwise(c, "mul", x, x)
+    if exponent == 3:
+        return pointwise(c, "mul", c.g.mul(x, x), x)
+    if exponent == 0.5:
+        return pointwise(c, "sqrt", x)
+    if exponent == -0.5:
+        return pointwise(c, "rsqrt", x)
+    if exponent == 1:
+        return pointwise(c, "identity", x)
+    return pointwise(c, "pow", x, exponent)
+
+
+@converts("pow.Tensor_Tensor", "pow.Scalar")
+def power(c, a, b):
+    refuse_if(not c.is_real, "a power of integers")
+    return pointwise(c, "pow", a, b)
+
+
+@converts("square")
+def square(c, x):
+    return pointwise(c, "mul", x, x)
+
+
+@converts("addcmul")
+def addcmul(c, x, a, b, value=1):
+    return pointwise(c, "add", x, _scaled(c, c.g.mul(a, b), value))
+
+
+@converts("addcdiv")
+def addcdiv(c, x, a, b, value=1):
+    refuse_if(not c.is_real, "addcdiv of integers")
+    return pointwise(c, "add", x, _scaled(c, c.g.div(_real(c, a), _real(c, b)), value))
+
+
+@converts("lerp.Scalar", "lerp.Tensor")
+def lerp(c, a, b, weight):
+    return pointwise(c, "add", a, c.g.mul(c.g.sub(b, a), weight))
+
+
+@converts("maximum", "fmax")
+def maximum(c, a, b):
+    refuse_if(c.fake.dtype == torch.bool, "the maximum of bool")
+    return pointwise(c, "max", a, b)
+
+
+@converts("minimum", "fmin")
+def minimum(c, a, b):
+    refuse_if(c.fake.dtype == torch.bool, "the minimum of bool")
+    return pointwise(c, "min", a, b)
+
+
+@converts("clamp", "clamp.Tensor")
+def clamp(c, x, min=None, max=None):
+    if c.is_real:
+        x = _real(c, x)
+    if min is not None and max is not None:
+        return pointwise(c, "min", c.g.max(x, min), max)
+    if min is not None:
+        return pointwise(c, "max", x, min)
+    return pointwise(c, "min", x, max)
+
+
+@converts("clamp_min", "clamp_min.Tensor")
+def clamp_min(c, x, min):
+    return pointwise(c, "max", x, min)
+
+
+@converts("clamp_max", "clamp_max.Tensor")
+def clamp_max(c, x, max):
+    return pointwise(c, "min", x, max)
+
+
+# --- functions -------------------------------------------------------------------------------------------
+
+
+def _functions(**modes):
+    for name, mode in modes.items():
+
+        def convert(c, x, _mode=mode):
+            return pointwise(c, _mode, x)
+
+        converts(name)(convert)
+
+
+_functions(
+    neg="neg", abs="abs", exp="exp", log="log", sqrt="sqrt", rsqrt="rsqrt", reciprocal="reciprocal", sin="sin",
+    cos="cos", tan="tan", tanh="tanh", sigmoid="sigmoid", erf="erf", relu="relu",
+)  # fmt: skip
+
+
+@converts("floor", "ceil")
+def rounded(c, x):
+    refuse_if(not c.is_real, "rounding of integers")
+    return pointwise(c, c.node.target._schema.name.split("::")[1], x)
+
+
+@converts("log2")
+def log2(c, x):
+    return pointwise(c, "mul", c.g.log(_real(c, x)), 1 / math.log(2))
+
+
+@converts("log10")
+def log10(c, x):
+    return pointwise(c, "mul", c.g.log(_real(c, x)), 1 / math.log(10))
+
+
+@converts("exp2")
+def exp2(c, x):
+    return pointwise(c, "exp", c.g.mul(_real(c, x), math.log(2)))
+
+
+@converts("expm1")
+def expm1(c, x):
+    """elu is expm1 below 0; above, expm1(x) = -expm1(-x) * exp(x)."""
+    x = _real(c, x)
+    above = c.g.neg(c.g.mul(c.g.elu(c.g.neg(x)), c.g.exp(x)))
+    return c.g.binary_select(above, c.g.elu(x), c.g.cmp_gt(x, 0.0), type=c.type)
+
+
+@converts("log1p")
+def log1p(c, x):
+    """log(1 + x) * x / ((1 + x) - 1), whose errors of 1 + x cancel."""
+    x = _real(c, x)
+    u = c.g.add(x, 1.0)
+    exact = c.g.mul(c.g.log(u), c.g.div(x, c.g.sub(u, 1.0)))
+    return c.g.binary_select(x, exact, c.g.cmp_eq(u, 1.0), type=c.type)
+
+
+@converts("erfc")
+def erfc(c, x):
+    return pointwise(c, "sub", 1.0, c.g.erf(_real(c, x)))
+
+
+@converts("sign", "sgn")
+def sign(c, x):
+    refuse_if(c.fake.dtype == torch.bool, "the sign of bool")
+    above, below = c.g.cmp_gt(x, 0, type="int32"), c.g.cmp_lt(x, 0, type="int32")
+    return c.g.sub(above, below, type=type_of(c.fake.dtype))
+
+
+# --- activations -----------------------------------------------------------------------------------------
+
+
+@converts("gelu")
+def gelu(c, x, approximate="none"):
+    return pointwise(c, "gelu" if approximate == "none" else "gelu_tanh", x)
+
+
+@converts("gelu_backward")
+def gelu_backward(c, dy, x, approximate="none"):
+    return pointwise(c, "gelu_bwd" if approximate == "none" else "gelu_tanh_bwd", dy, x)
+
+
+@converts("silu")
+def silu(c, x):
+    return pointwise(c, "swish", x)
+
+
+@converts("silu_backward")
+def silu_backward(c, dy, x):
+    return pointwise(c, "swish_bwd", dy, x)
+
+
+@converts("leaky_relu")
+def leaky_relu(c, x, negative_slope=0.01):
+    return pointwise(c, "relu", x, lower_clip_slope=float(negative_slope))
+
+
+@converts("leaky_relu_backward")
+def leaky_relu_backward(c, dy, x, negative_slope, self_is_result):
+    return pointwise(c, "relu_bwd", dy, x, lower_clip_slope=float(negative_slope))
+
+
+@converts("elu")
+def elu(c, x, alpha=1, scale=1, input_scale=1):
+    inner = x if input_scale == 1 else c.g.mul(x, float(input_scale))
+    if scale == 1:
+        return pointwise(c, "elu", inner, elu_alpha=float(alpha))
+    return pointwise(c, "mul", c.g.elu(inner, elu_alpha=float(alpha)), float(scale))
+
+
+@converts("hardtanh")
+def hardtanh(c, x, min_val=-1, max_val=1):
+    return clamp(c, x, min_val, max_val)
+
+
+@converts("hardtanh_backward")
+def hardtanh_backward(c, dy, x, min_val, max_val):
+    return pointwise(c, "relu_bwd", dy, x, lower_clip=float(min_val), upper_clip=float(max_val))
+
+
+def _gate(c, x):
+    """relu6(x + 3) / 6."""
+    return c.g.mul(c.g.relu(c.g.add(x, 3.0), upper_clip=6.0), 1 / 6)
+
+
+@converts("hardsigmoid")
+def hardsigmoid(c, x):
+    return pointwise(c, "identity", _gate(c, x))
+
+
+@converts("hardsigmoid_backward")
+def hardsigmoid_backward(c, dy, x):
+    return pointwise(c, "relu_bwd", c.g.mul(dy, 1 / 6), x, lower_clip=-3.0, upper_clip=3.0)
+
+
+@converts("hardswish")
+def hardswish(c, x):
+    return pointwise(c, "mul", x, _gate(c, x))
+
+
+@converts("hardswish_backward")
+def hardswish_backward(c, dy, x):
+    inside = c.g.add(c.g.mul(x, 1 / 3), 0.5)
+    slope = c.g.binary_select(inside, c.g.cmp_ge(x, 3.0, type="fp32"), c.g.cmp_lt(c.g.abs(x), 3.0))
+    return pointwise(c, "mul", dy, slope)
+
+
+@converts("softplus")
+def softplus(c, x, beta=1, threshold=20):
+    refuse_if(beta == 0, "softplus with beta 0")
+    soft = c.g.softplus(x, softplus_beta=float(beta))
+    return c.g.binary_select(x, soft, c.g.cmp_gt(c.g.mul(x, float(beta)), float(threshold)), type=c.type)
+
+
+@converts("softplus_backward")
+def softplus_backward(c, dy, x, beta, threshold):
+    refuse_if(beta == 0, "softplus with beta 0")
+    soft = c.g.softplus_bwd(dy, x, softplus_beta=float(beta))
+    return c.g.binary_select(dy, soft, c.g.cmp_gt(c.g.mul(x, float(beta)), float(threshold)), type=c.type)
+
+
+@converts("mish")
+def mish(c, x):
+    return pointwise(c, "mul", x, c.g.tanh(c.g.softplus(x)))
+
+
+@converts("tanh_backward")
+def tanh_backward(c, dy, y):
+    return pointwise(c, "mul", dy, c.g.sub(1.0, c.g.mul(y, y)))
+
+
+@converts("sigmoid_backward")
+def sigmoid_backward(c, dy, y):
+    return pointwise(c, "mul", dy, c.g.mul(y, c.g.sub(1.0, y)))
+
+
+@converts("threshold_backward")
+def threshold_backward(c, dy, x, threshold):
+    return pointwise(c, "relu_bwd", dy, x, lower_clip=float(threshold))
+
+
+# --- comparisons, logic, choices -------------------------------------------------------------------------
+
+
+def _comparisons(**modes):
+    for name, mode in modes.items():
+
+        def convert(c, a, b, _mode=mode):
+            return getattr(c.g, _mode)(a, _number(c, b), type=c.type)
+
+        converts(f"{name}.Tensor", f"{name}.Scalar")(convert)
+
+
+_comparisons(eq="cmp_eq", ne="cmp_neq", gt="cmp_gt", ge="cmp_ge", lt="cmp_lt", le="cmp_le")
+
+
+@converts("logical_and")
+def logical_and(c, a, b):
+    return c.g.logical_and(a, b, type=c.type)
+
+
+@converts("logical_or")
+def logical_or(c, a, b):
+    return c.g.logical_or(a, b, type=c.type)
+
+
+@converts("logical_not")
+def logical_not(c, x):
+    return c.g.logical_not(x, type=c.type)
+
+
+@converts("logical_xor")
+def logical_xor(c, a, b):
+    return c.g.cmp_neq(c.g.logical_not(a), c.g.logical_not(b), type=c.type)
+
+
+def _bitwise(c, mode, *operands):
+    refuse_if(c.fake.dtype != torch.bool, "bits of integers")
+    return getattr(c.g, mode)(*[_number(c, x) for x in operands], type=c.type)
+
+
+@converts("bitwise_and.Tensor", "bitwise_and.Scalar", "__and__.Tensor", "__and__.Scalar")
+def bitwise_and(c, a, b):
+    return _bitwise(c, "logical_and", a, b)
+
+
+@converts("bitwise_or.Tensor", "bitwise_or.Scalar", "__or__.Tensor", "__or__.Scalar")
+def bitwise_or(c, a, b):
+    return _bitwise(c, "logical_or", a, b)
+
+
+@converts("bitwise_xor.Tensor", "__xor__.Tensor")
+def bitwise_xor(c, a, b):
+    return _bitwise(c, "cmp_neq", a, b)
+
+
+@converts("bitwise_not")
+def bitwise_not(c, x):
+    return _bitwise(c, "logical_not", x)
+
+
+@converts("isnan")
+def isnan(c, x):
+    return c.g.cmp_neq(x, x, type=c.type)
+
+
+@converts("isinf")
+def isinf(c, x):
+    return c.g.cmp_eq(c.g.abs(x), math.inf, type=c.type)
+
+
+@converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(c, condition, a, b):
+    refuse_if(c.fake.dtype in WRAPS, "8-bit integers")
+    a, b = (_number(c, x) for x in (a, b))
+    if c.is_real:
+        a, b = _real(c, a), _real(c, b)
+    return c.g.binary_select(a, b, condition, type=c.type)
+
+
+@converts("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(c, x, mask, value):
+    return where(c, mask, value, x)
+
+
+@converts("copysign.Tensor")
+def copysign(c, a, b):
+    raise Refused("copysign knows the sign of zero")
+
+
+# --- casts -----------------------------------------------------------------------------------------------
+
+
+@converts("_to_copy", "to.dtype", "clone", "detach_copy", "contiguous", "lift_fresh_copy")
+def to_copy(c, x, *args, **named):
+    """A cast where the dtype is another one, else nothing: a graph's values have no place."""
+    before = c.operand(0)
+    refuse_if(before.device != c.fake.device, f"a copy from {before.device.type} to {c.fake.device.type}")
+    if before.dtype == c.fake.dtype:
+        return x
+    refuse_if(c.fake.dtype in WRAPS, "a cast to 8-bit integers, which wraps around")
+    if before.dtype.is_floating_point and not c.is_real and c.fake.dtype != torch.bool:
+        x = c.g.binary_select(c.g.ceil(x), c.g.floor(x), c.g.cmp_lt(x, 0.0))
+    return c.g.identity(x, type=type_of(c.fake.dtype))
+
+
+@converts("prims.convert_element_type")
+def convert_element_type(c, x, dtype):
+    return to_copy(c, x)

@@ -1,0 +1,112 @@
+"""Owns what a graph computes of nothing but constants: once, when it is compiled, where a graph of fusor would have to
+write it to memory in every run.
+
+Ranges, comparisons of them and other pointwise ops stay as they are: kernels make them of coordinates, and attention
+sees the masks in them. What has passed through any other op (a cumulative sum, a written slice) is folded.
+"""
+
+import math
+import operator
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ._aten import ignored_operands, is_pointwise
+from ._convert import is_floating, reads
+
+MOST_BYTES = 64 << 20  # of one constant
+
+
+def fold(module):
+    """Replaces constants that are expensive to make by tensors of the module."""
+    graph = module.graph
+    constant, costly = _constants(module)
+    values = {}
+    for node in list(graph.nodes):
+        readers = [user for user in node.users if user not in costly and user.op != "output"]
+        if node not in costly or not readers or not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        with _disable_current_modes(), torch.no_grad():
+            value = _narrowed(_value(module, node, values))
+        if value.untyped_storage().nbytes() <= MOST_BYTES:
+            _replace(module, node, value, readers)
+    graph.eliminate_dead_code()
+    module.recompile()
+
+
+def _constants(module):
+    """All nodes that read no input, and those of them that are costly."""
+    constant, costly = set(), set()
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and isinstance(_attribute(module, node), torch.Tensor):
+            constant.add(node)
+        if node.op != "call_function" or not _is_pure(node):
+            continue
+        if all(each in constant for each in reads(node)):
+            constant.add(node)
+            is_cheap = is_pointwise(node) or is_floating(node)
+            if not is_cheap or any(each in costly for each in reads(node)):
+                costly.add(node)
+    return constant, costly
+
+
+def _is_pure(node):
+    if node.target is operator.getitem:
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in ("aten", "prims"):
+        return False
+    schema = node.target._schema
+    is_random = torch.Tag.nondeterministic_seeded in node.target.tags or "empty" in schema.name
+    return not is_random and not schema.is_mutable
+
+
+def _attribute(module, node):
+    return operator.attrgetter(node.target)(module)
+
+
+def _value(module, node, values):
+    """What a constant node gives, computed by PyTorch."""
+    if node not in values:
+        if node.op == "get_attr":
+            values[node] = _attribute(module, node)
+        else:
+            unread = ignored_operands(node)
+            take = lambda place, arg: torch.fx.node.map_arg(  # noqa: E731
+                arg, _unread if place in unread else lambda each: _value(module, each, values)
+            )
+            args = [take(place, arg) for place, arg in enumerate(node.args)]
+            values[node] = node.target(*args, **{key: take(key, arg) for key, arg in node.kwargs.items()})
+    return values[node]
+
+
+def _unread(node):
+    """In the place of an operand of which only dims and type count."""
+    fake = node.meta["val"]
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+
+
+def without_numbers(module):
+    """Gives a module fake tensors in place of folded ones: such as run it with fake tensors."""
+    for node in module.graph.nodes:
+        if "constant" in node.meta:
+            module._buffers[node.target] = node.meta["val"]
+
+
+def _narrowed(value):
+    """The same tensor with one element in memory along axes on which it repeats."""
+    narrow = value
+    for axis, extent in enumerate(value.shape):
+        first = narrow.narrow(axis, 0, 1)
+        if extent > 1 and torch.equal(first.expand_as(narrow), narrow):
+            narrow = first
+    return narrow.contiguous().expand_as(value) if math.prod(value.shape) else value
+
+
+def _replace(module, node, value, readers):
+    name = f"_folded{sum(name.startswith('_folded') for name, _ in module.named_buffers())}"
+    module.register_buffer(name, value)
+    with module.graph.inserting_before(node):
+        made = module.graph.get_attr(name)
+    made.meta = {"val": node.meta["val"].fake_mode.from_tensor(value), "constant": value}
+    for reader in readers:
+        reader.replace_input_with(node, made)
