@@ -228,6 +228,7 @@ def runs(options):
 
 def main():
     options = asked()
+    torch.backends.cudnn.allow_tf32 = False  # of the run in fp32, with which all are compared
     if options.dump:
         options.dump.mkdir(parents=True, exist_ok=True)
     rows = []
