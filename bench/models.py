@@ -73,12 +73,11 @@ def tensors(results):
 
 
 def error(got, want):
-    """The largest of all tensors' root mean square errors, relative to the tensor's."""
-    worst = 0.0
-    for a, b in zip(tensors(got), tensors(want)):
-        size = b.double().norm().item()
-        worst = max(worst, (a.double() - b.double()).norm().item() / size if size > 0 else 0.0)
-    return worst
+    """The root mean square error of all tensors together, relative to theirs."""
+    pairs = list(zip(tensors(got), tensors(want)))
+    wrong = sum((a.double() - b.double()).square().sum().item() for a, b in pairs)
+    size = sum(b.double().square().sum().item() for _, b in pairs)
+    return (wrong / max(size, 1e-300)) ** 0.5
 
 
 def turns(graphs, seconds):
@@ -115,7 +114,7 @@ def runners(module, trains, mode, report):
 
 def compared(name, case, batch, trains, options):
     """One row: times, errors, how long compiling took, what is outside."""
-    module = zoo.made(case, "cuda", torch.bfloat16).train(trains)
+    module = zoo.made(case, "cuda", torch.bfloat16, trains)
     inputs = zoo.inputs(case, batch, "cuda", torch.bfloat16)
     exact = [x.float() if x.is_floating_point() else x for x in inputs]
     want = step(copy.deepcopy(module).float(), trains)(*exact)
@@ -164,7 +163,7 @@ def floor_of(fusion):
 
 def dumped(name, case, batch, trains, options):
     """Writes the graphs of a model, and one row for each: its estimate and the fusions that lose most."""
-    module = zoo.made(case, "cpu", torch.bfloat16).train(trains)
+    module = zoo.made(case, "cpu", torch.bfloat16, trains)
     inputs = zoo.inputs(case, batch, "cpu", torch.bfloat16)
     rows = []
     for graph in fusor.torch.trace(module, *inputs, backward=trains):
@@ -229,6 +228,7 @@ def runs(options):
 
 def main():
     options = asked()
+    torch.backends.cudnn.allow_tf32 = False  # of the run in fp32, with which all are compared
     if options.dump:
         options.dump.mkdir(parents=True, exist_ok=True)
     rows = []

@@ -20,6 +20,7 @@ from torch import nn
 
 ON_GPU = torch.cuda.is_available() and not fusor.DeviceInfo.current().is_cpu
 DEVICE = "cuda" if ON_GPU else "cpu"
+torch.backends.cudnn.allow_tf32 = False  # what is compared with is not rounded
 TOLERANCE = {torch.float32: 2e-4, torch.bfloat16: 4e-2, torch.float16: 5e-3, torch.float64: 1e-6}
 
 

@@ -6,6 +6,7 @@
 """
 
 import importlib
+import importlib.metadata
 import sys
 
 from ._op import Op, dims_of, dtype
@@ -29,10 +30,17 @@ def __dir__():
     return __all__
 
 
-# torch.compile finds the backend by the package's entry point, once it looks for backends. Where it has looked already,
-# or there is no entry point, the name is registered here.
-if "torch._dynamo" in sys.modules:
+def _register():
+    """Makes the backend's name known. PyTorch finds it by the package's entry point, once it looks for backends: where
+    it has looked already, or there is none (a copy that nobody installed), the name is registered here."""
+    if "torch._dynamo" not in sys.modules:
+        points = importlib.metadata.entry_points(group="torch_dynamo_backends")
+        if any(point.name == "fusor" for point in points):
+            return
     from torch._dynamo.backends import registry
 
     if "fusor" not in registry.list_backends():
         registry.register_backend(compiler_fn=__getattr__("backend"), name="fusor")
+
+
+_register()

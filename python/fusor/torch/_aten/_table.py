@@ -152,7 +152,7 @@ def all_of(number, count):
 
 class Call:
     """One node that is being converted: the builder `g`, the node's results and operands as fake tensors, and the
-    type that its result is rounded to (None: it stays in its compute type)."""
+    type that its result (of several the first) is rounded to (None: it stays in its compute type)."""
 
     def __init__(self, g, node, rounds):
         self.g = g
@@ -161,10 +161,11 @@ class Call:
         self.type = self._type(rounds)
 
     def _type(self, rounds):
-        if not isinstance(self.fake, torch.Tensor):
+        first = self.fake[0] if isinstance(self.fake, (list, tuple)) else self.fake
+        if not isinstance(first, torch.Tensor):
             return None
-        type = type_of(self.fake.dtype)
-        return type if rounds or self.fake.dtype not in (*SHORT, torch.float32) else None
+        type = type_of(first.dtype)
+        return type if rounds or first.dtype not in (*SHORT, torch.float32) else None
 
     def wants(self, place):
         """Whether anybody reads that one of several results."""

@@ -47,7 +47,7 @@ def _shared(c, x):
 def _forward(c, q, k, v, bias, dropout, is_causal, scale):
     q, k, v = c.whole(q), _shared(c, k), _shared(c, v)
     _check(q, dropout)
-    r = c.g.sdpa_fwd(q, k, v, **_scores(c, q, bias, scale, is_causal))
+    r = c.g.sdpa_fwd(q, k, v, type=c.type, **_scores(c, q, bias, scale, is_causal))
     first = [r.o, _statistics(c, r.stats, c.fake[1])]
     return first + [Filled(fake) for fake in c.fake[2:]]
 
@@ -85,7 +85,7 @@ def _backward(c, dy, q, k, v, o, lse, bias, dropout, is_causal, scale, wants_dbi
     if math.prod(lse.dims) != b * h * s:
         lse = c.g.slice(lse, [0, 0, 0], [b, h, s])
     lse = c.reshaped(lse, [b, h, s, 1])
-    r = c.g.sdpa_bwd(q, k, v, o, dy, lse, **_scores(c, q, bias, scale, is_causal))
+    r = c.g.sdpa_bwd(q, k, v, o, dy, lse, type=c.type, **_scores(c, q, bias, scale, is_causal))
     return [r.dq, r.dk, r.dv] + ([r.dbias] if wants_dbias else [])
 
 

@@ -32,7 +32,7 @@ def _last_axes(x, shape):
 @converts("native_layer_norm")
 def layer_norm(c, x, shape, weight, bias, eps):
     norm = {"norm": "layer_norm", "axes": _last_axes(x, shape), "epsilon": eps}
-    r = c.g.norm_fwd(x, scale=weight, bias=bias, **norm)
+    r = c.g.norm_fwd(x, scale=weight, bias=bias, type=c.type, **norm)
     return [r.y, _flat(c, 1, r.mean), _flat(c, 2, r.inv_std)]
 
 
@@ -43,7 +43,7 @@ def layer_norm_backward(c, dy, x, shape, mean, rstd, weight, bias, mask):
 
 def _axes_norm_backward(c, norm, dy, x, shape, statistics, weight, mask):
     axes = _last_axes(x, shape)
-    named = {**statistics, "norm": norm, "axes": axes}
+    named = {**statistics, "norm": norm, "axes": axes, "type": c.type}
     r = c.g.norm_bwd(dy, x, scale=weight, **named)
     rows = [axis for axis in range(len(x.dims)) if axis not in axes]
     dweight = r.dscale if mask[1] and weight is not None else None
@@ -56,7 +56,7 @@ def _axes_norm_backward(c, norm, dy, x, shape, statistics, weight, mask):
 @converts("_fused_rms_norm")
 def rms_norm(c, x, shape, weight, eps):
     eps = torch.finfo(c.operand(0).dtype).eps if eps is None else eps
-    r = c.g.norm_fwd(x, scale=weight, norm="rms_norm", axes=_last_axes(x, shape), epsilon=eps)
+    r = c.g.norm_fwd(x, scale=weight, norm="rms_norm", axes=_last_axes(x, shape), epsilon=eps, type=c.type)
     return [r.y, _flat(c, 1, r.inv_std)]
 
 
@@ -73,7 +73,7 @@ def group_norm(c, x, weight, bias, n, channels, area, groups, eps):
     rank = len(x.dims)
     refuse_if(rank < 3, "a group norm without spatial dims")
     scale, shift = _vector(c, weight, rank), _vector(c, bias, rank)
-    r = c.g.norm_fwd(x, scale=scale, bias=shift, norm="group_norm", groups=groups, epsilon=eps)
+    r = c.g.norm_fwd(x, scale=scale, bias=shift, norm="group_norm", groups=groups, epsilon=eps, type=c.type)
     return [r.y, _flat(c, 1, r.mean), _flat(c, 2, r.inv_std)]
 
 
@@ -85,6 +85,7 @@ def group_norm_backward(c, dy, x, mean, rstd, weight, n, channels, area, groups,
     statistics = [c.reshaped(s, [n, groups] + [1] * (rank - 2)) for s in (mean, rstd)]
     scale = _vector(c, weight, rank)
     named = {"mean": statistics[0], "inv_std": statistics[1], "norm": "group_norm", "groups": groups}
+    named["type"] = c.type
     return _vector_gradients(c, c.g.norm_bwd(dy, x, scale=scale, **named), mask)
 
 
@@ -102,7 +103,7 @@ def _inference(c, x, weight, bias, mean, var, eps):
     refuse_if(rank < 2, "a batch norm of one axis")
     scale, shift, mean, var = (_vector(c, v, rank) for v in (weight, bias, mean, var))
     running = {"prev_running_mean": mean, "prev_running_var": var}
-    named = {"norm": "batch_norm", "phase": "inference", "epsilon": eps}
+    named = {"norm": "batch_norm", "phase": "inference", "epsilon": eps, "type": c.type}
     return c.g.norm_fwd(x, scale=scale, bias=shift, **running, **named)
 
 
@@ -117,7 +118,7 @@ def _training(c, x, weight, bias, mean, var, momentum, eps):
     refuse_if(rank < 2, "a batch norm of one axis")
     scale, shift, mean, var = (_vector(c, v, rank) for v in (weight, bias, mean, var))
     running = {} if mean is None else {"prev_running_mean": mean, "prev_running_var": var, "momentum": momentum}
-    return c.g.norm_fwd(x, scale=scale, bias=shift, norm="batch_norm", epsilon=eps, **running)
+    return c.g.norm_fwd(x, scale=scale, bias=shift, norm="batch_norm", epsilon=eps, type=c.type, **running)
 
 
 @converts("_native_batch_norm_legit_functional")
@@ -157,7 +158,7 @@ def batch_norm_backward(c, dy, x, weight, running_mean, running_var, mean, rstd,
         mean = running_mean
         rstd = c.g.rsqrt(c.g.add(running_var, float(eps)))
     named = {"mean": _vector(c, mean, rank), "inv_std": _vector(c, rstd, rank), "norm": "batch_norm"}
-    phase = "training" if train else "inference"
+    phase, named["type"] = "training" if train else "inference", c.type
     return _vector_gradients(c, c.g.norm_bwd(dy, x, scale=_vector(c, weight, rank), phase=phase, **named), mask)
 
 

@@ -73,7 +73,8 @@ def convolution_backward(c, dy, x, w, bias_sizes, stride, padding, dilation, tra
     options = _options(x, stride, padding, dilation, groups)
     dx = dw = db = None
     if mask[0] and c.wants(0):
-        dx = c.g.conv_fprop(dy, w, **options) if transposed else c.g.conv_dgrad(dy, w, list(x.dims), **options)
+        to = [] if transposed else [list(x.dims)]
+        dx = (c.g.conv_fprop if transposed else c.g.conv_dgrad)(dy, w, *to, type=c.type, **options)
     if mask[1] and c.wants(1):
         a, b = (x, dy) if transposed else (dy, x)
         dw = c.g.conv_wgrad(a, b, list(w.dims), **options)
