@@ -5,6 +5,8 @@
 
 #include "backend/engines/repack/rewrites/repacker.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
+#include "backend/engines/sm90/copy/units.h"
+#include "core/ceil_div.h"
 
 namespace fusor {
 
@@ -69,6 +71,26 @@ void finish_joined_filter(Repacker& repacker, int64_t joined) {
   y.domain = dense_filter(y.domain, joined);
   const Repacker::Product product = repacker.leave_product(split);
   repacker.finish(split, product, on_diagonal(product.scratch, view, joined));
+}
+
+// A gradient of a filter fills its groups up to whole blocks: as many joined ones as ask for the fewest lines
+// of L2, in tiles of 192 columns, whose pixels come slower than rows, and that begin on multiples of 16
+// bytes.
+int64_t cheapest_filled_up(const Contraction& view, int64_t block) {
+  constexpr int64_t kUnit = kCopyUnit / 2, kColumnLines = 307, kMostRows = 128;
+  const auto lines = [&](int64_t joined) {
+    const int64_t rows = round_up(joined * view.output_channels, block),
+                  columns = round_up(joined * view.input_channels, block);
+    const int64_t of_tile = std::min(rows, kMostRows);
+    return view.entries / joined * columns * ceil_div(rows, of_tile) * (of_tile + kColumnLines);
+  };
+  const auto begins = [&](int64_t joined) {
+    return joined * view.input_channels % kUnit == 0 && joined * view.output_channels % kUnit == 0;
+  };
+  int64_t best = view.entries;
+  for (int64_t joined = view.entries - 1; joined > 0; --joined)
+    if (view.entries % joined == 0 && begins(joined) && lines(joined) <= lines(best)) best = joined;
+  return best;
 }
 
 // --- What is packed ---
@@ -136,6 +158,8 @@ int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t blo
   const bool of_result = view.op == ContractionOp::wgrad;
   const Expr& filter = of_result ? result_site(fusion) : operand_site(fusion, 0, 1);
   if (names_first_axis(filter) || (of_result && !can_finish_later(filter))) return 1;
+  if (of_result && view.taps() > 1 && may_lie_across(yielded_node(operand_site(fusion, 0, 0)).type))
+    return cheapest_filled_up(view, block);
   for (int64_t joined = 2; joined < view.entries; ++joined)
     if (view.entries % joined == 0 && joined * view.channels() % block == 0) return joined;
   return view.entries;

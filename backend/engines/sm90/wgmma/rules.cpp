@@ -74,13 +74,18 @@ std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contractio
   const int64_t block = box_line(yielded_node(first).type);
   const bool ragged = view.channels() % block != 0;
   const bool wgrad_taps = view.op == ContractionOp::wgrad && view.n != view.input_channels;
-  if (view.is_convolution() && ragged &&
-      (view.entries > 1 || (wgrad_taps && !fills_up_channels(fusion, view))) && !plane_walk(fusion, view))
+  if (view.is_convolution() && ragged && (view.entries > 1 || wgrad_taps) &&
+      !fills_up_channels(fusion, view) && !plane_walk(fusion, view))
     return refusal_at_anchor(fusion, "channel-blocks",
                              fmt::format("channels of a group in multiples of {}", block),
                              fmt::format("{}", view.channels()));
-  // Boxes of the output's gradient begin with the channels of a group.
-  const int64_t outputs_bytes = view.m * byte_size(yielded_node(first).type);
+  // Boxes of both operands begin with the channels of a group.
+  const int64_t bytes = byte_size(yielded_node(first).type), outputs_bytes = view.m * bytes,
+                inputs_bytes = view.input_channels * bytes;
+  if (view.op == ContractionOp::wgrad && view.entries > 1 && inputs_bytes % kCopyUnit != 0 &&
+      !plane_walk(fusion, view))
+    return refusal_at_anchor(fusion, "16-byte-inputs", "input channels of a group in multiples of 16 bytes",
+                             fmt::format("{} bytes", inputs_bytes));
   if (view.op == ContractionOp::wgrad && view.entries > 1 && outputs_bytes % kCopyUnit != 0 &&
       !plane_walk(fusion, view))
     return refusal_at_anchor(fusion, "16-byte-groups", "output channels of a group in multiples of 16 bytes",

@@ -125,9 +125,10 @@ inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
          byte_size(second->type) == 2;
 }
 
-// A wgrad with windows, channels last: 64 columns are one tap's channels, the last of which may be zeros.
+// A wgrad with windows, channels last: 64 columns are one tap's channels, the last of which may be zeros or,
+// behind those of a group, the next one's. Those are nobody's columns.
 inline bool fills_up_channels(const Fusion& fusion, const Contraction& view) {
-  return view.op == ContractionOp::wgrad && view.entries == 1 && view.taps() > 1 && view.channels_fastest &&
+  return view.op == ContractionOp::wgrad && view.taps() > 1 && view.channels_fastest &&
          may_lie_across(operand_type(fusion)) && view.input_channels % kBoxLine != 0;
 }
 

@@ -42,6 +42,19 @@ TEST(WgmmaRepacked, JoinsGroupsIntoBlocksOrAltogether) {
   EXPECT_EQ(joined({2, 128, 9, 9}, {128, 1, 3, 3}), 1) << "depthwise";
 }
 
+// Blocks of a filter's gradient need not be full: as many groups as ask for the fewest lines.
+TEST(WgmmaRepacked, JoinsFewGroupsOfAFiltersGradient) {
+  const auto joined = [](const Dims& x, const Dims& w) {
+    const Fusion fusion = fusion_of(grouped(ConvPass::wgrad, x, w, kChannelsLast));
+    return joined_groups(fusion, contraction_of(fusion).value(), 64);
+  };
+  EXPECT_EQ(joined({2, 128, 9, 9}, {128, 4, 3, 3}), 16);
+  EXPECT_EQ(joined({2, 288, 9, 9}, {288, 16, 3, 3}), 3) << "18 of 16 channels make up no whole blocks";
+  EXPECT_EQ(joined({2, 672, 9, 9}, {672, 16, 3, 3}), 3);
+  EXPECT_EQ(joined({2, 160, 9, 9}, {160, 16, 3, 3}), 5);
+  EXPECT_EQ(joined({2, 48, 9, 9}, {48, 12, 3, 3}), 4) << "three of 12 would not begin on 16 bytes";
+}
+
 TEST(WgmmaRepacked, JoinedGroupsFillTheFilterWithZerosFirst) {
   const Graph graph = grouped(ConvPass::fprop, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast);
   EXPECT_EQ(rule(graph), "");
@@ -78,6 +91,9 @@ TEST(WgmmaRepacked, EveryKernelOfJoinedGroupsCompiles) {
                       lowered(grouped(pass, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast),
                               pass == ConvPass::wgrad ? 2 : 0),
                       kernels);
+  test::add_kernels("wgrad of groups that fill no block",
+                    lowered(grouped(ConvPass::wgrad, {2, 288, 9, 9}, {288, 16, 3, 3}, kChannelsLast), 2),
+                    kernels);
   test::expect_all_compiled(kernels);
 }
 

@@ -41,7 +41,8 @@ Graph wgrad(const Dims& x, const Dims& w, const ConvOptions& options) {
 TEST(Wgmma, FillsUpTheChannelsOfWgrad) {
   const ConvOptions options{.padding = {1, 1}};
   EXPECT_EQ(rule(wgrad({2, 100, 9, 9}, {64, 100, 3, 3}, options)), "16-byte-lines");
-  EXPECT_EQ(rule(wgrad({2, 96, 9, 9}, {64, 48, 3, 3}, options)), "channel-blocks");
+  EXPECT_EQ(rule(wgrad({2, 96, 9, 9}, {64, 48, 3, 3}, options)), "") << "behind a group's: the next one's";
+  EXPECT_EQ(rule(wgrad({2, 96, 9, 9}, {64, 48, 1, 1}, {})), "channel-blocks");
   const DeviceInfo device = DeviceInfo::named("H200");
   const Graph graph = wgrad({8, 96, 28, 28}, {128, 96, 3, 3}, options);
   const Fusion fusion = fusion_of(graph);
@@ -58,6 +59,7 @@ TEST(Wgmma, FillsUpTheChannelsOfWgrad) {
 // A box that begins within 16 bytes is no instruction of the GPU.
 TEST(Wgmma, RefusesGroupsOfAWgradThatBeginWithin16Bytes) {
   EXPECT_EQ(rule(wgrad({4, 128, 56, 56}, {8, 64, 3, 7}, {.padding = {1, 2}})), "16-byte-groups");
+  EXPECT_EQ(rule(wgrad({4, 24, 56, 56}, {16, 12, 3, 7}, {.padding = {1, 2}})), "16-byte-inputs");
   EXPECT_EQ(rule(wgrad({4, 128, 56, 56}, {16, 64, 3, 7}, {.padding = {1, 2}})), "");
 }
 

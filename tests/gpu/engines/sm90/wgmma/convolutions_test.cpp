@@ -105,6 +105,26 @@ TEST_P(WgmmaConvGpu, Wgrad) {
   }
 }
 
+// Columns behind the channels of a group are the next one's, or zeros, and nobody's results.
+TEST(WgmmaGroupsGpu, WgradOfGroupsThatFillNoBlock) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase cases[] = {
+      {{3, 48, 13, 11}, {48, 16, 3, 3}, {.padding = {1, 1}}},
+      {{2, 72, 18, 10}, {48, 24, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+      {{4, 40, 12, 12}, {80, 8, 5, 3}, {.padding = {2, 1}}},
+      {{2, 216, 14, 14}, {216, 72, 3, 3}, {.padding = {1, 1}}},
+      {{8, 96, 14}, {96, 48, 3}, {.padding = {1}}},
+  };
+  for (const ConvCase& c : cases)
+    for (const DataType type : {DataType::f32, DataType::bf16}) {
+      GraphBuilder g("wgrad");
+      const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);
+      const Tensor x = g.input("x", c.x, DataType::bf16, Layout::nhwc);
+      g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = type, .layout = Layout::nhwc});
+      expect_every_config_correct(g.finish(), "wgrad of groups " + words(c));
+    }
+}
+
 // The epilogue reads what lies along channels, and what lies as the result does; channels that fill up a tap
 // have neither.
 TEST_P(WgmmaConvGpu, WgradScaledAndAccumulated) {
