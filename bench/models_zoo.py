@@ -236,6 +236,9 @@ def made(case, device, dtype, trains=False):
     for each in module.modules():
         if "Dropout" in type(each).__name__ or "StochasticDepth" in type(each).__name__:
             each.p = 0.0
+    for weight in module.parameters():  # heads that begin at zero would hide all that is in front of them
+        if weight.dim() > 1 and not weight.any():
+            torch.nn.init.normal_(weight, std=0.02)
     return module.to(memory_format=torch.channels_last) if case.is_image else module
 
 

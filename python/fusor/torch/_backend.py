@@ -16,6 +16,7 @@ from ._aten import without_indices
 from ._constants import fold, without_numbers
 from ._convert import Conversion, NotConverted, may_be_stored, refusal
 from ._decompositions import table, whole
+from ._masked import keep_masked_attention
 from ._part import PartModule
 from ._partition import Partition
 from ._program import Program, boxed
@@ -193,5 +194,6 @@ def _give_constants_values(module):
 
 def backend(module, examples, *, options=None, mode=None, report=None):
     """Fusor as torch.compile(backend="fusor") calls it."""
+    keep_masked_attention(module)
     with whole():
         return aot_autograd(**Compiler(options, report).stages())(module, examples)

@@ -11,7 +11,7 @@ import operator
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ._aten import ignored_operands, is_pointwise
+from ._aten import is_pointwise
 from ._convert import is_floating, reads
 
 MOST_BYTES = 64 << 20  # of one constant
@@ -27,7 +27,7 @@ def fold(module):
         if node not in costly or not readers or not isinstance(node.meta.get("val"), torch.Tensor):
             continue
         with _disable_current_modes(), torch.no_grad():
-            value = _narrowed(_value(module, node, values))
+            value = _narrowed(_value(module, node, values, constant))
         if value.untyped_storage().nbytes() <= MOST_BYTES:
             _replace(module, node, value, readers)
     graph.eliminate_dead_code()
@@ -64,18 +64,17 @@ def _attribute(module, node):
     return operator.attrgetter(node.target)(module)
 
 
-def _value(module, node, values):
-    """What a constant node gives, computed by PyTorch."""
+def _value(module, node, values, constant):
+    """What a constant node gives, computed by PyTorch. Operands that a converter does not read are read here where they
+    are constants, too: zeros that parts are written into, for instance."""
     if node not in values:
         if node.op == "get_attr":
             values[node] = _attribute(module, node)
         else:
-            unread = ignored_operands(node)
-            take = lambda place, arg: torch.fx.node.map_arg(  # noqa: E731
-                arg, _unread if place in unread else lambda each: _value(module, each, values)
+            take = lambda arg: torch.fx.node.map_arg(  # noqa: E731
+                arg, lambda each: _value(module, each, values, constant) if each in constant else _unread(each)
             )
-            args = [take(place, arg) for place, arg in enumerate(node.args)]
-            values[node] = node.target(*args, **{key: take(key, arg) for key, arg in node.kwargs.items()})
+            values[node] = node.target(*map(take, node.args), **{key: take(arg) for key, arg in node.kwargs.items()})
     return values[node]
 
 

@@ -62,7 +62,8 @@ def rms_norm(c, x, shape, weight, eps):
 
 @converts("_fused_rms_norm_backward")
 def rms_norm_backward(c, dy, x, shape, rstd, weight, mask):
-    return _axes_norm_backward(c, "rms_norm", dy, x, shape, {"inv_std": rstd}, weight, mask)
+    # Of two results, a gradient of a bias is none.
+    return _axes_norm_backward(c, "rms_norm", dy, x, shape, {"inv_std": rstd}, weight, [*mask, False])[:2]
 
 
 # --- group norm ------------------------------------------------------------------------------------------

@@ -100,6 +100,19 @@ def softmax(c, x, dim, half_to_float=False):
     return c.g.softmax(x, axis=dim % len(x.dims), type=type_of(c.fake.dtype)).y
 
 
+# No score of a finite row is below it: rows that see nothing have exponentials of zero, and no NaN.
+_LEAST = -3.4028234663852886e38
+
+
+@converts("_safe_softmax")
+def safe_softmax(c, x, dim, dtype=None):
+    """A softmax whose rows of nothing but -inf are zeros, in the form that attention's kernels know."""
+    g, axis = c.g, dim % len(x.dims)
+    powers = g.exp(x - g.max(g.reduce(x, "max", [axis]), _LEAST))
+    total = g.reduce(powers, "add", [axis])
+    return g.div(powers, g.binary_select(total, 1.0, g.cmp_neq(total, 0.0)), type=type_of(c.fake.dtype))
+
+
 @converts("_log_softmax")
 def log_softmax(c, x, dim, half_to_float=False):
     return c.g.softmax(x, axis=dim % len(x.dims), log=True, type=type_of(c.fake.dtype)).y
