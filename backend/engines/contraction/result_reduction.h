@@ -41,6 +41,7 @@ struct PartialResults {
   /// The bytes of `Partials` of codegen/device/sm90/epilogue/reduce.cuh.
   void append_to(Parameters& p) const;
   /// One launch, or two where parts are many: few blocks would have few results, and read them all.
+  int launches() const { return groups() > 0 ? 2 : 1; }
   std::vector<Launch> combinations(const Fusion& fusion, int index_bits, const std::string& target) const;
 
  private:

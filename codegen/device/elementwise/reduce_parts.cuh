@@ -46,9 +46,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) reduce_parts(const __grid
   if (row > 0 || result >= p.results) return;
   if constexpr (kOfGroups) {
     p.totals[i64(blockIdx.y) * p.results + result] = total;
-    return;
+  } else {
+    Index at[Y::kRank] = {};
+    coordinates<0, Config::kept>(static_cast<Index>(result), p.extents, at);
+    Y::finish(p.y, at, total);
   }
-  Index at[Y::kRank] = {};
-  coordinates<0, Config::kept>(static_cast<Index>(result), p.extents, at);
-  Y::finish(p.y, at, total);
 }

@@ -221,6 +221,7 @@ struct Schedule {
   /// Cycles that a thread spends on one element of the epilogue. This and the efficiencies below are fitted
   /// to 460 candidates of 34 cases on an H200 (bench/HISTORY.md).
   double finish_cycles_per_element() const;
+  double cycles_of_further_classes() const;
   /// For an exchanged matmul, whose tiles' columns are m: nothing but the sums differs along them.
   bool has_columns_alike() const;
 

@@ -15,6 +15,7 @@
 namespace fusor {
 namespace {
 
+using testing::ElementsAre;
 using testing::SizeIs;
 
 using test::fusion_of;
@@ -103,6 +104,23 @@ TEST(ResultReduction, PartsAreOfEveryEntryThatIsReduced) {
   EXPECT_EQ((PartialResults{each, view, 6}.bytes(kept)), 6 * 3 * 40 * 4);
 }
 
+// 2500 parts in ten groups, whose totals lie behind them.
+TEST(ResultReduction, ManyPartsAreAddedInGroupsFirst) {
+  const Fusion few = reduced_matmul({32768, 64}, {64, 40}, {{0}}),
+               many = reduced_matmul({40000, 64}, {64, 40}, {{0}});
+  const Contraction view = contraction_of(many).value();
+  const ResultReduction reduction = reduction_of(many);
+  const ResultReduction of_few = reduction_of(few);
+  EXPECT_EQ((PartialResults{of_few, view, 2048}.launches()), 1);
+  const PartialResults partial{reduction, view, 2500};
+  EXPECT_EQ(partial.launches(), 2);
+  EXPECT_EQ(partial.bytes(many), (2500 + 10) * 40 * 4);
+  const std::vector<Launch> launches = partial.combinations(many, 32, "sm_90a");
+  ASSERT_THAT(launches, SizeIs(2));
+  EXPECT_THAT(launches[0].grid, ElementsAre(2, 10, 1));
+  EXPECT_THAT(launches[1].grid, ElementsAre(2, 1, 1));
+}
+
 // --- The wgmma engine ---
 
 // dgelu and the gradient of the bias, like the first linear layer of a transformer backwards.
@@ -186,6 +204,7 @@ TEST(WgmmaReduction, KernelsCompileCleanly) {
     for (const Step& step : test::lower(wgmma_engine(), fusion, config, device).steps)
       cases.push_back({std::string(name) + " " + to_string(config), std::get<Launch>(step).source});
   };
+  add("groups of parts", reduced_matmul({40000, 64}, {64, 40}, {{0}}), 96, 0);
   const Fusion dgelu = fusion_of(dgelu_dbias(512, 640, 256));
   for (const int64_t swap : {0, 1})
     for (const int64_t tile_n : {256, 96, 16}) {

@@ -6,6 +6,7 @@ struct Config {
   enum : int { width = 32 };
   enum : int { rows = 32 };
   enum : int { kept = 1 };
+  enum : bool { of_groups = false };
 };
 #include "codegen/device/base/reduction.cuh"
 
@@ -42,8 +43,10 @@ struct Y {
 struct Params {
   alignas(8) u32 turn;
   const Y::Accumulator* partials;
+  Y::Accumulator* totals;
   i64 results;
   i64 parts;
+  i64 group_parts;
   FastDivisor extents[2];
   Y::Args y;
 };

@@ -46,6 +46,15 @@ TEST(WgmmaGpu, ReductionsOfEveryModeOverRowsColumnsAndAll) {
                                   fmt::format("{} over {}", to_string(modes.front()), to_string(over)));
 }
 
+// Parts of 16 rows, which are added in groups first.
+TEST(WgmmaGpu, ReductionsOfManyParts) {
+  FUSOR_NEEDS_HOPPER();
+  for (const int64_t columns : {16, 40})
+    expect_every_config_correct(
+        reduced_matmul({40000, 64}, {64, columns}, {0}, {ReductionMode::add, ReductionMode::amax}),
+        fmt::format("{} columns", columns));
+}
+
 TEST(WgmmaGpu, ReductionsOfABatch) {
   FUSOR_NEEDS_HOPPER();
   for (const Dims& over : {Dims{0, 1}, Dims{1}, Dims{0, 2}, Dims{2}, Dims{0, 1, 2}})
