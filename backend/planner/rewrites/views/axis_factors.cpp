@@ -2,8 +2,6 @@
 #include "backend/planner/rewrites/views/axis_factors.h"
 
 #include <algorithm>
-#include <map>
-#include <ranges>
 #include <utility>
 
 #include "backend/planner/kinds.h"
@@ -129,11 +127,13 @@ std::optional<SeenAxes> seen_axes(const Graph& graph, const std::vector<int>& pr
   if (views.empty()) return std::nullopt;
   AxisFactors axes(graph.tensors[static_cast<size_t>(root)].dims, is_packed_root(graph, producers, root));
   std::vector<std::pair<int, int>> passed;
-  for (const Op* const view : views | std::views::reverse) {
-    for (const auto& pair : axes.strange_pairs()) passed.push_back(pair);
-    if (is_transpose(*view))
-      axes.transpose(std::get<Transpose>(view->attributes).permutation);
-    else if (!axes.reshape(graph.tensors[static_cast<size_t>(view->outputs[0])].dims))
+  for (auto view = views.rbegin(); view != views.rend(); ++view) {
+    const std::vector<std::pair<int, int>> pairs = axes.strange_pairs();
+    passed.insert(passed.end(), pairs.begin(), pairs.end());
+    const Op& op = **view;
+    if (is_transpose(op))
+      axes.transpose(std::get<Transpose>(op.attributes).permutation);
+    else if (!axes.reshape(graph.tensors[static_cast<size_t>(op.outputs[0])].dims))
       return std::nullopt;
   }
   const auto last = axes.strange_pairs();
