@@ -182,6 +182,7 @@ int append_views(std::vector<Op>& ops, Additions& additions, const Graph& graph,
     add(Transpose{permutation}, moved);
     if (now != shape) add(Reshape{}, shape);
   }
+  if (views.empty() && result >= 0) add(Reshape{}, shape);
   for (size_t i = 0; i < views.size(); ++i) {
     const bool is_last = i + 1 == views.size() && result >= 0;
     if (is_last) {

@@ -2,6 +2,7 @@
 #include "backend/planner/rewrites/views/early_views.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -120,7 +121,13 @@ class EarlyViews {
     if (tensor(value).is_scalar()) return value;
     if (lies_in_memory(value)) return added_views(value, view);
     Op made = *producer(value);
-    for (int& input : made.inputs) input = seen_through(input, view);
+    std::map<int, int> seen;  // by operand, which an op may read twice
+    for (int& input : made.inputs) {
+      const auto known = seen.find(input);
+      const int shown = known != seen.end() ? known->second : seen_through(input, view);
+      seen.emplace(input, shown);
+      input = shown;
+    }
     if (into < 0) into = additions_.tensor(Tensor(tensor(value)), *behind(dims(value), view), made.name);
     made.outputs = {into};
     ops_.push_back(std::move(made));

@@ -39,6 +39,14 @@ TEST(EarlyViews, ReshapesAndTransposesComeFirst) {
   expect_fusions(g.finish({g.matmul(x, g.transpose(g.reshape(scaled, {5, 24}), {1, 0}))}), 1);
 }
 
+// A squared ReLU in front of a linear layer.
+TEST(EarlyViews, AValueThatAnOpReadsTwiceIsMadeOnce) {
+  GraphBuilder g;
+  const Tensor x = g.relu(g.input("x", {4, 9, 6}, DataType::f32));
+  const Tensor squared = g.reshape(g.mul(x, x), {36, 6});
+  expect_fusions(g.finish({g.matmul(squared, g.input("w", {6, 5}, DataType::f32))}), 1);
+}
+
 // No strides show two axes that lie apart as one.
 TEST(EarlyViews, ViewsThatNoStridesShowStay) {
   GraphBuilder g;
