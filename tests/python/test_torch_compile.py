@@ -140,7 +140,7 @@ class Ops(Compile):
 
     def test_functions(self):
         x = randn(6, 5)
-        names = ["neg", "abs", "exp", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "erfc", "relu", "floor", "ceil",
+        names = ["neg", "abs", "exp", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "relu", "floor", "ceil",
                  "trunc", "square", "exp2", "expm1", "isnan", "isinf"]  # fmt: skip
         self.each({name: lambda x, f=getattr(torch, name): f(x) for name in names}, x)
         positive = ["log", "sqrt", "rsqrt", "reciprocal", "log2", "log10", "log1p"]
@@ -422,6 +422,46 @@ class Layers(Compile):
             self.assertEqual(report[0].outside, [])
             self.assertEqual(len(part.graph.inputs), 1)
             self.assertRegex(part.graph.to_json(), f'"left_bound": ?{bound}' if window < 9 else '"right_bound": ?0')
+
+    def test_casts_are_toward_zero(self):
+        x = torch.tensor([1.6, 2.7, -3.2, 0.3], device=DEVICE)
+        self.each({
+            "copy": lambda x: torch.zeros(4, dtype=torch.int64, device=DEVICE).copy_(x),
+            "part": lambda x: torch.slice_scatter(torch.ones(6, dtype=torch.int32, device=DEVICE), x, 0, 1, 5),
+            "to": lambda x: x.to(torch.int32) + 1,
+        }, x)  # fmt: skip
+
+    def test_edges_of_functions(self):
+        x = torch.tensor([1e-9, -1e-9, 0.2283236, -3.0, 7.0, -7.5], device=DEVICE)
+        whole = torch.tensor([7, -7, 2**31 - 3, -5, 0, 6], dtype=torch.int32, device=DEVICE)
+        at = torch.tensor([6.0, 0.0, 3.0, -3.0, 1.0, float("inf")], device=DEVICE)
+        self.each({
+            "remainder": lambda x, n, at: (torch.remainder(x, 1.0), torch.remainder(x, -2.5), torch.remainder(x, x % 2 + 1)),
+            "of integers": lambda x, n, at: (torch.remainder(n, 4), torch.remainder(n, -4), n % (2**31 - 2)),
+            "log1p": lambda x, n, at: torch.log1p(at.abs()),
+            "elu": lambda x, n, at: torch.ops.aten.elu(x, 1.5, 2.0, 0.5),
+            "half": lambda x, n, at: x.half() == 0.2283236,
+        }, x, whole, at)  # fmt: skip
+        for name in ("relu6", "hardtanh", "hardsigmoid"):
+            gradients = []
+            for function in (compiled(getattr(F, name)), getattr(F, name)):
+                torch._dynamo.reset()
+                given = at[:5].clone().requires_grad_()
+                gradients.append(torch.autograd.grad(function(given).sum(), given)[0])
+            self.close(*gradients, name)
+
+    def test_rows_that_a_mask_hides_are_zeros_and_have_no_gradients(self):
+        mask = torch.ones(3, 4, dtype=torch.bool, device=DEVICE)
+        mask[1] = False
+        results = []
+        for function in (compiled(F.scaled_dot_product_attention), F.scaled_dot_product_attention):
+            torch.manual_seed(5)
+            q, k, v = randn(1, 2, 3, 8).requires_grad_(), randn(1, 2, 4, 8).requires_grad_(), randn(1, 2, 4, 8)
+            y = function(q, k, v, attn_mask=mask)
+            results.append([y, *torch.autograd.grad((y * torch.arange(8.0, device=DEVICE)).sum(), (q, k))])
+        for got, want in zip(*results):
+            self.assertFalse(got.isnan().any())
+            self.close(got, want.nan_to_num(0.0))
 
     def test_masks_that_pytorch_would_take_apart_stay(self):
         from unittest import mock

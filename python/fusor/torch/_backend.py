@@ -170,7 +170,13 @@ def _unfit(module, examples):
         schema = getattr(node.target, "_schema", None)
         if node.op == "call_function" and schema is not None and schema.is_mutable:
             return f"{node.target} writes to its operands"
-    return None
+    gpus = {each.device for each in _fakes(module) if each.device.type == "cuda"}
+    return f"its tensors are on {len(gpus)} GPUs, a plan is for one" if len(gpus) > 1 else None
+
+
+def _fakes(module):
+    values = [node.meta.get("val") for node in module.graph.nodes]
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _whole(module, why):
@@ -179,8 +185,7 @@ def _whole(module, why):
 
 def _device(module):
     """The device that most results are on, a GPU where there is any."""
-    fakes = [node.meta.get("val") for node in module.graph.nodes]
-    devices = [fake.device for fake in fakes if isinstance(fake, torch.Tensor)]
+    devices = [fake.device for fake in _fakes(module)]
     on_gpu = [device for device in devices if device.type == "cuda"]
     return (on_gpu or devices or [torch.device("cpu")])[0]
 

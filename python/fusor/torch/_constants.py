@@ -94,6 +94,8 @@ def without_numbers(module):
 def _narrowed(value):
     """The same tensor with one element in memory along axes on which it repeats."""
     narrow = value
+    if value.numel() == 0:
+        return value
     for axis, extent in enumerate(value.shape):
         first = narrow.narrow(axis, 0, 1)
         if extent > 1 and torch.equal(first.expand_as(narrow), narrow):

@@ -13,7 +13,9 @@ class Place:
     """Where a tensor of PyTorch lies: its dims and strides as PyTorch has them."""
 
     def __init__(self, fake):
-        self.size, self.stride, self.dtype = tuple(fake.shape), tuple(fake.stride()), fake.dtype
+        # Extents of fake tensors may be symbols that stand for numbers.
+        self.size, self.stride = tuple(map(int, fake.shape)), tuple(map(int, fake.stride()))
+        self.dtype = fake.dtype
 
     def empty(self, device):
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=device)
@@ -56,7 +58,8 @@ class PartModule(torch.nn.Module):
         """Results that never change, made at the first run: there are no real tensors while a model is traced."""
         for position, fixed in self.fixed.items():
             if isinstance(fixed, FakeTensor):
-                self.fixed[position] = torch.zeros(fixed.shape, dtype=fixed.dtype, device=fixed.device)
+                size = tuple(map(int, fixed.shape))
+                self.fixed[position] = torch.zeros(size, dtype=fixed.dtype, device=fixed.device)
         return self.fixed
 
     def _order(self, converted):
@@ -69,7 +72,7 @@ class PartModule(torch.nn.Module):
         tensors = [place.arranged(tensor) for place, tensor in zip(self.places, inputs)]
         results = [None] * self.count
         for position, fixed in self._constants().items():
-            results[position] = fixed
+            results[position] = fixed.clone() if fixed.numel() > 0 else fixed
         for position, place in self.written:
             results[position] = place.empty(device)
             tensors.append(results[position])

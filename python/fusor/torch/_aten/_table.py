@@ -128,6 +128,10 @@ def is_pointwise(node):
     return converter is not None and converter.__module__.endswith(".pointwise")
 
 
+WRAPS = (torch.int8, torch.uint8)  # PyTorch's wrap around, a graph's saturate
+_REALS = (DataType.f64, DataType.f32, DataType.f16, DataType.bf16)
+
+
 def refuse_if(condition, why):
     if condition:
         raise Refused(why)
@@ -141,7 +145,7 @@ def type_of(dtype):
 
 def dims_of(fake):
     """Dims of a tensor as a graph has them: [1] where PyTorch has none."""
-    return list(fake.shape) or [1]
+    return [int(extent) for extent in fake.shape] or [1]
 
 
 def all_of(number, count):
@@ -200,9 +204,14 @@ class Call:
         return x.made(self.g) if isinstance(x, (Wide, Repeated, Pieces)) else x
 
     def typed(self, x, dtype):
-        """x rounded to a dtype, where it is not of it yet."""
+        """x as another dtype, where it is not of it yet: reals become integers toward zero."""
         type = type_of(dtype)
-        return x if x.type == type else self.g.identity(x, type=type)
+        if x.type == type:
+            return x
+        refuse_if(dtype in WRAPS, "a cast to 8-bit integers, which wraps around")
+        if x.type in _REALS and not dtype.is_floating_point and dtype != torch.bool:
+            x = self.g.binary_select(self.g.ceil(x), self.g.floor(x), self.g.cmp_lt(x, 0.0))
+        return self.g.identity(x, type=type)
 
     def reshaped(self, x, dims):
         dims = [int(extent) for extent in dims] or [1]

@@ -8,9 +8,12 @@ from ._table import Filled, Repeated, converts, refuse_if
 from .masks import bounds_of, unread
 
 
-def _scores(c, q, bias, scale, is_causal):
-    """Attributes and the mask of attention, as both passes have them."""
+def _scores(c, q, k, bias, scale, is_causal):
+    """Attributes and the mask of attention, as both passes have them. A bias may hide all keys of a row, whose result
+    is 0 where attention has a mask: a bound that hides nothing is one."""
     left, right = bounds_of(c.node) or (-1, -1)
+    if bias is not None and left < 0 and right < 0:
+        right = q.dims[2] + k.dims[2]
     named = {} if bias is None else {"bias": c.narrow(bias)}
     return {
         **named, "attn_scale": 1 / math.sqrt(q.dims[3]) if scale is None else float(scale), "left_bound": left,
@@ -47,7 +50,7 @@ def _shared(c, x):
 def _forward(c, q, k, v, bias, dropout, is_causal, scale):
     q, k, v = c.whole(q), _shared(c, k), _shared(c, v)
     _check(q, dropout)
-    r = c.g.sdpa_fwd(q, k, v, type=c.type, **_scores(c, q, bias, scale, is_causal))
+    r = c.g.sdpa_fwd(q, k, v, type=c.type, **_scores(c, q, k, bias, scale, is_causal))
     first = [r.o, _statistics(c, r.stats, c.fake[1])]
     return first + [Filled(fake) for fake in c.fake[2:]]
 
@@ -85,7 +88,9 @@ def _backward(c, dy, q, k, v, o, lse, bias, dropout, is_causal, scale, wants_dbi
     if math.prod(lse.dims) != b * h * s:
         lse = c.g.slice(lse, [0, 0, 0], [b, h, s])
     lse = c.reshaped(lse, [b, h, s, 1])
-    r = c.g.sdpa_bwd(q, k, v, o, dy, lse, type=c.type, **_scores(c, q, bias, scale, is_causal))
+    if bias is not None:  # rows without a key have no gradients: all their probabilities are 0
+        lse = c.g.binary_select(math.inf, lse, c.g.cmp_eq(lse, -math.inf))
+    r = c.g.sdpa_bwd(q, k, v, o, dy, lse, type=c.type, **_scores(c, q, k, bias, scale, is_causal))
     return [r.dq, r.dk, r.dv] + ([r.dbias] if wants_dbias else [])
 
 

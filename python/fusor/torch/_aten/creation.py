@@ -54,7 +54,7 @@ def arange(c, *args, **named):
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else named.get("step", 1))
     refuse_if(not c.is_real and any(isinstance(x, float) for x in (start, step)), "a range of reals as integers")
     type = type_of(c.fake.dtype)
-    index = c.g.identity(c.index(c.dims, 0), type=type if not c.is_real else "fp32")
+    index = c.g.identity(c.index(c.dims, 0), type=type if not c.is_real or c.fake.dtype == torch.float64 else "fp32")
     if step != 1:
         index = c.g.mul(index, step)
     if start != 0:

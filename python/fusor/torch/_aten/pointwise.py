@@ -5,9 +5,7 @@ import math
 import torch
 
 from ..._fusor import Tensor
-from ._table import Pieces, Refused, converts, refuse_if, type_of
-
-WRAPS = (torch.int8, torch.uint8)  # PyTorch's wrap around, a graph's saturate
+from ._table import WRAPS, Pieces, Refused, converts, refuse_if, type_of
 
 
 def pointwise(c, mode, *operands, **attributes):
@@ -94,8 +92,11 @@ def _trunc(c, x):
 def remainder(c, a, b):
     if c.is_real:
         a, b = _real(c, a), _real(c, b)
-    rest = c.g.mod(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a % b
-    return pointwise(c, "mod", c.g.add(rest, b), b)
+    rest = c.g.mod(a, b)
+    is_below = b < 0 if not isinstance(b, Tensor) else c.g.cmp_lt(b, 0, type="int32")
+    differs = c.g.cmp_neq(c.g.cmp_lt(rest, 0, type="int32"), int(is_below) if isinstance(is_below, bool) else is_below)
+    turns = c.g.logical_and(c.g.cmp_neq(rest, 0), differs)
+    return pointwise(c, "binary_select", c.g.add(rest, b), rest, turns)
 
 
 @converts("fmod.Tensor", "fmod.Scalar")
@@ -147,13 +148,13 @@ def lerp(c, a, b, weight):
     return pointwise(c, "add", a, c.g.mul(c.g.sub(b, a), weight))
 
 
-@converts("maximum", "fmax")
+@converts("maximum")
 def maximum(c, a, b):
     refuse_if(c.fake.dtype == torch.bool, "the maximum of bool")
     return pointwise(c, "max", a, b)
 
 
-@converts("minimum", "fmin")
+@converts("minimum")
 def minimum(c, a, b):
     refuse_if(c.fake.dtype == torch.bool, "the minimum of bool")
     return pointwise(c, "min", a, b)
@@ -233,12 +234,8 @@ def log1p(c, x):
     x = _real(c, x)
     u = c.g.add(x, 1.0)
     exact = c.g.mul(c.g.log(u), c.g.div(x, c.g.sub(u, 1.0)))
-    return c.g.binary_select(x, exact, c.g.cmp_eq(u, 1.0), type=c.type)
-
-
-@converts("erfc")
-def erfc(c, x):
-    return pointwise(c, "sub", 1.0, c.g.erf(_real(c, x)))
+    is_itself = c.g.logical_or(c.g.cmp_eq(u, 1.0), c.g.cmp_eq(u, math.inf))
+    return c.g.binary_select(x, exact, is_itself, type=c.type)
 
 
 @converts("sign", "sgn")
@@ -283,10 +280,12 @@ def leaky_relu_backward(c, dy, x, negative_slope, self_is_result):
 
 @converts("elu")
 def elu(c, x, alpha=1, scale=1, input_scale=1):
-    inner = x if input_scale == 1 else c.g.mul(x, float(input_scale))
-    if scale == 1:
-        return pointwise(c, "elu", inner, elu_alpha=float(alpha))
-    return pointwise(c, "mul", c.g.elu(inner, elu_alpha=float(alpha)), float(scale))
+    if scale == 1 and input_scale == 1:
+        return pointwise(c, "elu", x, elu_alpha=float(alpha))
+    y = c.g.elu(x if input_scale == 1 else c.g.mul(x, float(input_scale)), elu_alpha=float(alpha))
+    if input_scale != 1:
+        y = c.g.binary_select(x, y, c.g.cmp_gt(x, 0.0))
+    return pointwise(c, "mul", y, float(scale))
 
 
 @converts("hardtanh")
@@ -296,7 +295,13 @@ def hardtanh(c, x, min_val=-1, max_val=1):
 
 @converts("hardtanh_backward")
 def hardtanh_backward(c, dy, x, min_val, max_val):
-    return pointwise(c, "relu_bwd", dy, x, lower_clip=float(min_val), upper_clip=float(max_val))
+    return _inside(c, dy, x, min_val, max_val)
+
+
+def _inside(c, dy, x, low, high):
+    """dy where x is between two numbers and neither of them."""
+    is_inside = c.g.logical_and(c.g.cmp_gt(x, float(low)), c.g.cmp_lt(x, float(high)))
+    return pointwise(c, "binary_select", dy, 0.0, is_inside)
 
 
 def _gate(c, x):
@@ -311,7 +316,7 @@ def hardsigmoid(c, x):
 
 @converts("hardsigmoid_backward")
 def hardsigmoid_backward(c, dy, x):
-    return pointwise(c, "relu_bwd", c.g.mul(dy, 1 / 6), x, lower_clip=-3.0, upper_clip=3.0)
+    return _inside(c, c.g.mul(dy, 1 / 6), x, -3.0, 3.0)
 
 
 @converts("hardswish")
@@ -363,11 +368,17 @@ def threshold_backward(c, dy, x, threshold):
 # --- comparisons, logic, choices -------------------------------------------------------------------------
 
 
+def _rounded(c, b):
+    """A number as PyTorch compares it with a tensor of reals: rounded to the tensor's dtype."""
+    dtype = c.operand(0).dtype
+    return b if isinstance(b, Tensor) or not dtype.is_floating_point else torch.tensor(b, dtype=dtype).item()
+
+
 def _comparisons(**modes):
     for name, mode in modes.items():
 
         def convert(c, a, b, _mode=mode):
-            return getattr(c.g, _mode)(a, _number(c, b), type=c.type)
+            return getattr(c.g, _mode)(a, _rounded(c, _number(c, b)), type=c.type)
 
         converts(f"{name}.Tensor", f"{name}.Scalar")(convert)
 
@@ -457,12 +468,7 @@ def to_copy(c, x, *args, **named):
     """A cast where the dtype is another one, else nothing: a graph's values have no place."""
     before = c.operand(0)
     refuse_if(before.device != c.fake.device, f"a copy from {before.device.type} to {c.fake.device.type}")
-    if before.dtype == c.fake.dtype:
-        return x
-    refuse_if(c.fake.dtype in WRAPS, "a cast to 8-bit integers, which wraps around")
-    if before.dtype.is_floating_point and not c.is_real and c.fake.dtype != torch.bool:
-        x = c.g.binary_select(c.g.ceil(x), c.g.floor(x), c.g.cmp_lt(x, 0.0))
-    return c.g.identity(x, type=type_of(c.fake.dtype))
+    return x if before.dtype == c.fake.dtype else c.typed(x, c.fake.dtype)
 
 
 @converts("prims.convert_element_type")

@@ -20,9 +20,13 @@ def mm(c, a, b):
     return _product(c, a, b, type=c.type)
 
 
-@converts("addmm", "baddbmm", lazy=True)
+def _without_bias(node):
+    return (0,) if node.kwargs.get("beta", 1) == 0 else ()
+
+
+@converts("addmm", "baddbmm", ignores=_without_bias, lazy=True)
 def addmm(c, bias, a, b, *, beta=1, alpha=1):
-    bias = c.narrow(bias)
+    bias = None if beta == 0 else c.narrow(bias)
     y = _product(c, a, b, type=c.type if beta == 0 and alpha == 1 else None)
     if alpha != 1:
         y = c.g.mul(y, float(alpha), type=c.type if beta == 0 else None)

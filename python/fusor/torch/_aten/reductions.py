@@ -21,6 +21,7 @@ def reduced(c, x, mode, dim, fake, type=None, **named):
 
 @converts("sum", "sum.dim_IntList")
 def sum(c, x, dim=None, keepdim=False, dtype=None):
+    refuse_if(not c.is_real and c.operand(0).dtype.is_floating_point, "a sum of reals as integers")
     whole = {} if c.is_real else {"compute": "int64"}
     return reduced(c, x, "add", dim, c.fake, c.type, **whole)
 

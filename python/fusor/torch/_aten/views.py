@@ -71,7 +71,7 @@ def as_strided_scatter(c, x, source, size, stride, storage_offset=None):
 @converts("copy", ignores=(0,))
 def copy(c, x, source, non_blocking=False):
     refuse_if(c.operand(1).device != c.fake.device, "a copy between devices")
-    return c.g.identity(source, dims=c.dims, type=type_of(c.fake.dtype))
+    return c.g.identity(c.typed(source, c.fake.dtype), dims=c.dims, type=type_of(c.fake.dtype))
 
 
 @converts("permute", floating=True)
