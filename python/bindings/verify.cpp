@@ -14,7 +14,7 @@ namespace fusor::python {
 
 namespace {
 
-/// What a comparison keeps for its arrays, by position in graph.tensors.
+/// Holds on the arrays, and copies of the numbers, that a comparison reads: they stay until it ends.
 struct Kept {
   std::vector<Hold> arrays;
   std::vector<std::array<std::byte, 8>> numbers;

@@ -25,8 +25,7 @@ struct TurnedRows {
 
 class RowOrder {
  public:
-  RowOrder(Graph& graph, Additions& additions)
-      : graph_(graph), additions_(additions), index_(graph), producers_(producers_of(graph)) {}
+  RowOrder(Graph& graph, Additions& additions) : graph_(graph), additions_(additions), index_(graph) {}
 
   bool run() {
     std::map<size_t, TurnedRows> found;  // by op
@@ -50,7 +49,7 @@ class RowOrder {
   std::optional<TurnedRows> turned_rows(const Op& op) const {
     if (!is_matmul(op) || op.inputs.size() != 2 || !is_one_matrix(op.inputs[1]) || is_kept(op.outputs[0]))
       return std::nullopt;
-    auto seen = seen_axes(graph_, producers_, op.inputs[0]);
+    auto seen = seen_axes(graph_, index_, op.inputs[0]);
     if (!seen) return std::nullopt;
     std::vector<int> rows;
     const std::vector<std::vector<int>>& axes = seen->axes.axes();
@@ -95,15 +94,9 @@ class RowOrder {
     });
   }
 
-  int64_t extent_of(const AxisFactors& factors, const std::vector<int>& run) const {
-    int64_t extent = 1;
-    for (const int factor : run) extent *= factors.extent(factor);
-    return extent;
-  }
-
   void append(const Op& given, const TurnedRows& turned) {
     const AxisFactors& factors = turned.seen.axes;
-    const int64_t first = extent_of(factors, turned.rows[0]), second = extent_of(factors, turned.rows[1]);
+    const int64_t first = factors.extent(turned.rows[0]), second = factors.extent(turned.rows[1]);
     const Dims a = dims(given.inputs[0]), b = dims(given.inputs[1]);
     const int64_t k = a[a.rank() - 1], n = b[b.rank() - 1];
     Op product = given;
@@ -138,7 +131,6 @@ class RowOrder {
   Graph& graph_;
   Additions& additions_;
   GraphIndex index_;
-  std::vector<int> producers_;
   std::vector<Op> ops_;
 };
 

@@ -62,6 +62,12 @@ void AxisFactors::split(int factor, int64_t outer) {
       if (const auto at = std::ranges::find(axis, factor); at != axis.end()) axis.insert(at + 1, inner);
 }
 
+int64_t AxisFactors::extent(const std::vector<int>& run) const {
+  int64_t extent = 1;
+  for (const int factor : run) extent *= this->extent(factor);
+  return extent;
+}
+
 int AxisFactors::place(int factor) const {
   int place = 0;
   for (const std::vector<int>& axis : root_)
@@ -90,8 +96,8 @@ bool AxisFactors::are_neighbours(int factor, int next) const {
 
 namespace {
 
-const Op* view_of(const Graph& graph, const std::vector<int>& producers, int value) {
-  const int producer = producers[static_cast<size_t>(value)];
+const Op* view_of(const Graph& graph, const GraphIndex& index, int value) {
+  const int producer = index.producer(value);
   if (producer < 0 || !graph.tensors[static_cast<size_t>(value)].is_virtual()) return nullptr;
   const Op& op = graph.ops[static_cast<size_t>(producer)];
   return (is_reshape(op) || is_transpose(op)) && !graph.tensors[static_cast<size_t>(op.inputs[0])].is_scalar()
@@ -100,32 +106,24 @@ const Op* view_of(const Graph& graph, const std::vector<int>& producers, int val
 }
 
 // Parts of a tensor have gaps.
-bool is_packed_root(const Graph& graph, const std::vector<int>& producers, int root) {
+bool is_packed_root(const Graph& graph, const GraphIndex& index, int root) {
   const Tensor& tensor = graph.tensors[static_cast<size_t>(root)];
-  const int producer = producers[static_cast<size_t>(root)];
+  const int producer = index.producer(root);
   const bool is_part = producer >= 0 && is_view(graph.ops[static_cast<size_t>(producer)].attributes);
   return !is_part && (tensor.is_virtual() || tensor.strides == packed_strides(tensor.dims));
 }
 
 }  // namespace
 
-std::vector<int> producers_of(const Graph& graph) {
-  std::vector<int> producers(graph.tensors.size(), -1);
-  for (size_t i = 0; i < graph.ops.size(); ++i)
-    for (const int y : graph.ops[i].outputs)
-      if (y >= 0) producers[static_cast<size_t>(y)] = static_cast<int>(i);
-  return producers;
-}
-
-std::optional<SeenAxes> seen_axes(const Graph& graph, const std::vector<int>& producers, int value) {
+std::optional<SeenAxes> seen_axes(const Graph& graph, const GraphIndex& index, int value) {
   std::vector<const Op*> views;
   int root = value;
-  while (const Op* const view = view_of(graph, producers, root)) {
+  while (const Op* const view = view_of(graph, index, root)) {
     views.push_back(view);
     root = view->inputs[0];
   }
   if (views.empty()) return std::nullopt;
-  AxisFactors axes(graph.tensors[static_cast<size_t>(root)].dims, is_packed_root(graph, producers, root));
+  AxisFactors axes(graph.tensors[static_cast<size_t>(root)].dims, is_packed_root(graph, index, root));
   std::vector<std::pair<int, int>> passed;
   for (auto view = views.rbegin(); view != views.rend(); ++view) {
     const std::vector<std::pair<int, int>> pairs = axes.strange_pairs();
@@ -152,25 +150,19 @@ int append_views(std::vector<Op>& ops, Additions& additions, const Graph& graph,
       if (i == 0 || !factors.are_neighbours(axis[i - 1], axis[i])) runs.emplace_back();
       runs.back().push_back(axis[i]);
     }
-  const auto extent_of = [&](const std::vector<int>& run) {
-    int64_t extent = 1;
-    for (const int factor : run) extent *= factors.extent(factor);
-    return extent;
-  };
   // In the order of the root.
   std::vector<size_t> order(runs.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::sort(order, {}, [&](size_t run) { return factors.place(runs[run][0]); });
   Dims apart, moved, permutation = Dims::filled(static_cast<int>(runs.size()), 0);
   for (size_t i = 0; i < order.size(); ++i) {
-    apart.push_back(extent_of(runs[order[i]]));
+    apart.push_back(factors.extent(runs[order[i]]));
     permutation[static_cast<int>(order[i])] = static_cast<int64_t>(i);
   }
-  for (const std::vector<int>& run : runs) moved.push_back(extent_of(run));
+  for (const std::vector<int>& run : runs) moved.push_back(factors.extent(run));
   std::vector<std::pair<Attributes, Dims>> views;
   int at = root;
-  const auto dims = [&](int tensor) { return graph.tensors[static_cast<size_t>(tensor)].dims; };
-  Dims now = dims(root);
+  Dims now = graph.tensors[static_cast<size_t>(root)].dims;
   const auto add = [&](Attributes attributes, const Dims& to) {
     views.emplace_back(std::move(attributes), to);
     now = to;

@@ -7,6 +7,7 @@
 
 #include "backend/planner/rewrites/additions.h"
 #include "core/graph.h"
+#include "core/graph_index.h"
 
 namespace fusor {
 
@@ -25,6 +26,7 @@ class AxisFactors {
   /// The value's axes, as factors; of an axis of extent 1 there are none.
   const std::vector<std::vector<int>>& axes() const { return axes_; }
   int64_t extent(int factor) const { return extents_[static_cast<size_t>(factor)]; }
+  int64_t extent(const std::vector<int>& run) const;
   /// Where a factor stands among all of the root, from the slowest on.
   int place(int factor) const;
   /// Pairs of factors that are neighbours in an axis of the value and not in the root, or in an axis of it
@@ -50,7 +52,7 @@ struct SeenAxes {
 };
 
 /// As the graph's ops have it; nothing where the value is no reshape or transpose of another.
-std::optional<SeenAxes> seen_axes(const Graph& graph, const std::vector<int>& producers, int value);
+std::optional<SeenAxes> seen_axes(const Graph& graph, const GraphIndex& index, int value);
 
 /// Appends the views that lead from `root` to the groups of factors, which become the axes of `shape`, as one
 /// reshape, one transpose and one reshape, as far as they are needed. The last one's result is `result`, or
@@ -58,8 +60,5 @@ std::optional<SeenAxes> seen_axes(const Graph& graph, const std::vector<int>& pr
 int append_views(std::vector<Op>& ops, Additions& additions, const Graph& graph, int root,
                  const AxisFactors& factors, const std::vector<std::vector<int>>& axes, const Dims& shape,
                  const std::string& name, int result = -1);
-
-/// Per tensor the op that writes it, -1 where none does.
-std::vector<int> producers_of(const Graph& graph);
 
 }  // namespace fusor

@@ -14,12 +14,12 @@ namespace fusor {
 bool shorten_views(Graph& graph, Additions& additions) {
   if (std::ranges::none_of(graph.ops, is_reshape) || std::ranges::none_of(graph.ops, is_transpose))
     return false;
-  const std::vector<int> producers = producers_of(graph);
+  const GraphIndex index(graph);
   std::vector<std::pair<size_t, SeenAxes>> found;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
     if (!is_reshape(op) && !is_transpose(op)) continue;
-    auto seen = seen_axes(graph, producers, op.outputs[0]);
+    auto seen = seen_axes(graph, index, op.outputs[0]);
     if (seen && seen->passes_strange_pairs) found.emplace_back(i, *std::move(seen));
   }
   if (found.empty()) return false;
