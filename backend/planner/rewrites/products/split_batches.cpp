@@ -108,11 +108,11 @@ class SplitBatches {
     };
     if (const int reshape = reshape_behind(matmul.outputs[0]); reshape >= 0)
       if (const Dims batch = batch_of(dims(op_of(reshape).outputs[0])); is_finer(batch)) return batch;
-    if (const auto batch = merged_batch(a); batch && is_finer(*batch)) return batch;
-    // A slice may leave b a leading axis of one element, which splits nothing: a says what the batches were.
-    if (const auto batch = merged_batch(b);
-        batch && is_finer(*batch) && longer_axes(*batch) > longer_axes(own))
-      return batch;
+    // A leading axis of one element, as a slice leaves it, is not merged: nothing is gained by keeping it.
+    for (const int operand : {a, b})
+      if (const auto batch = merged_batch(operand);
+          batch && is_finer(*batch) && longer_axes(*batch) > longer_axes(own))
+        return batch;
     return std::nullopt;
   }
 

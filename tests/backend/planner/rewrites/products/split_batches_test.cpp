@@ -66,6 +66,20 @@ TEST(SplitBatches, GivesTheSameValues) {
     }
 }
 
+// Queries, keys and values of one product, taken apart by its leading axis, as vision transformers have them.
+TEST(SplitBatches, AnAxisOfOneElementIsNoBatch) {
+  GraphBuilder g;
+  const Tensor packed = g.input("qkv", {3, 2, 3, 128, 64}, DataType::bf16);
+  const auto part = [&](int64_t at) {
+    return g.reshape(g.slice(packed, {at, 0, 0, 0, 0}, {at + 1, 2, 3, 128, 64}), {2, 3, 128, 64});
+  };
+  const SdpaResults results = g.sdpa_fwd(part(0), part(1), part(2));
+  const Graph graph = g.finish({results.o, results.stats});
+  const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
+  ASSERT_THAT(plan.fusions, SizeIs(1));
+  EXPECT_THAT(plan.fusions[0].config.engine, StartsWith("attention"));
+}
+
 // A result that stays merged is a view of the split one.
 TEST(SplitBatches, ResultsMayStayMerged) {
   GraphBuilder g;
