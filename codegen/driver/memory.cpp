@@ -55,6 +55,7 @@ void copy_to_host(void* host, const void* device, int64_t bytes) {
 
 DeviceBuffer::DeviceBuffer(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
+  const BesideCaptures beside;
   CUdeviceptr pointer = 0;
   check(driver().cuMemAlloc_v2(&pointer, static_cast<size_t>(bytes)), "allocate {} bytes of device memory",
         bytes);
@@ -71,7 +72,9 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 }
 
 DeviceBuffer::~DeviceBuffer() {
-  if (pointer_ != nullptr) driver().cuMemFree_v2(address(pointer_));
+  if (pointer_ == nullptr) return;
+  const BesideCaptures beside;
+  driver().cuMemFree_v2(address(pointer_));
 }
 
 }  // namespace fusor::cuda

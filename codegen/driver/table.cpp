@@ -61,6 +61,9 @@ int attribute(CUdevice device, CUdevice_attribute which) {
   return value;
 }
 
+BesideCaptures::BesideCaptures() { driver().cuThreadExchangeStreamCaptureMode(&before_); }
+BesideCaptures::~BesideCaptures() { driver().cuThreadExchangeStreamCaptureMode(&before_); }
+
 bool available(std::string* problem) {
   const Driver& found = driver_or_none();
   if (problem != nullptr) *problem = found.problem;

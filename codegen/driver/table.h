@@ -17,53 +17,54 @@
 namespace fusor::cuda {
 
 // The functions of the driver by the names that it exports; all are there since 12.0.
-#define FUSOR_DRIVER_FUNCTIONS(F) \
-  F(cuInit)                       \
-  F(cuDriverGetVersion)           \
-  F(cuGetErrorName)               \
-  F(cuGetErrorString)             \
-  F(cuDeviceGet)                  \
-  F(cuDeviceGetCount)             \
-  F(cuDeviceGetName)              \
-  F(cuDeviceGetAttribute)         \
-  F(cuDeviceTotalMem_v2)          \
-  F(cuDevicePrimaryCtxRetain)     \
-  F(cuDevicePrimaryCtxRelease_v2) \
-  F(cuCtxSetCurrent)              \
-  F(cuCtxGetCurrent)              \
-  F(cuCtxGetDevice)               \
-  F(cuCtxPushCurrent_v2)          \
-  F(cuCtxPopCurrent_v2)           \
-  F(cuLibraryLoadData)            \
-  F(cuLibraryUnload)              \
-  F(cuLibraryGetKernel)           \
-  F(cuKernelGetFunction)          \
-  F(cuKernelSetAttribute)         \
-  F(cuLaunchKernelEx)             \
-  F(cuMemsetD8Async)              \
-  F(cuMemAlloc_v2)                \
-  F(cuMemFree_v2)                 \
-  F(cuMemcpyHtoD_v2)              \
-  F(cuMemcpyDtoH_v2)              \
-  F(cuMemcpyDtoDAsync_v2)         \
-  F(cuStreamCreate)               \
-  F(cuStreamDestroy_v2)           \
-  F(cuStreamSynchronize)          \
-  F(cuStreamIsCapturing)          \
-  F(cuStreamGetCtx)               \
-  F(cuStreamBeginCapture_v2)      \
-  F(cuStreamEndCapture)           \
-  F(cuGraphInstantiateWithFlags)  \
-  F(cuGraphDestroy)               \
-  F(cuGraphExecDestroy)           \
-  F(cuGraphLaunch)                \
-  F(cuEventCreate)                \
-  F(cuEventDestroy_v2)            \
-  F(cuEventRecord)                \
-  F(cuEventSynchronize)           \
-  F(cuEventElapsedTime)           \
-  F(cuTensorMapEncodeTiled)       \
-  F(cuTensorMapEncodeIm2col)      \
+#define FUSOR_DRIVER_FUNCTIONS(F)      \
+  F(cuInit)                            \
+  F(cuDriverGetVersion)                \
+  F(cuGetErrorName)                    \
+  F(cuGetErrorString)                  \
+  F(cuDeviceGet)                       \
+  F(cuDeviceGetCount)                  \
+  F(cuDeviceGetName)                   \
+  F(cuDeviceGetAttribute)              \
+  F(cuDeviceTotalMem_v2)               \
+  F(cuDevicePrimaryCtxRetain)          \
+  F(cuDevicePrimaryCtxRelease_v2)      \
+  F(cuCtxSetCurrent)                   \
+  F(cuCtxGetCurrent)                   \
+  F(cuCtxGetDevice)                    \
+  F(cuCtxPushCurrent_v2)               \
+  F(cuCtxPopCurrent_v2)                \
+  F(cuLibraryLoadData)                 \
+  F(cuLibraryUnload)                   \
+  F(cuLibraryGetKernel)                \
+  F(cuKernelGetFunction)               \
+  F(cuKernelSetAttribute)              \
+  F(cuLaunchKernelEx)                  \
+  F(cuMemsetD8Async)                   \
+  F(cuMemAlloc_v2)                     \
+  F(cuMemFree_v2)                      \
+  F(cuMemcpyHtoD_v2)                   \
+  F(cuMemcpyDtoH_v2)                   \
+  F(cuMemcpyDtoDAsync_v2)              \
+  F(cuStreamCreate)                    \
+  F(cuStreamDestroy_v2)                \
+  F(cuStreamSynchronize)               \
+  F(cuStreamIsCapturing)               \
+  F(cuThreadExchangeStreamCaptureMode) \
+  F(cuStreamGetCtx)                    \
+  F(cuStreamBeginCapture_v2)           \
+  F(cuStreamEndCapture)                \
+  F(cuGraphInstantiateWithFlags)       \
+  F(cuGraphDestroy)                    \
+  F(cuGraphExecDestroy)                \
+  F(cuGraphLaunch)                     \
+  F(cuEventCreate)                     \
+  F(cuEventDestroy_v2)                 \
+  F(cuEventRecord)                     \
+  F(cuEventSynchronize)                \
+  F(cuEventElapsedTime)                \
+  F(cuTensorMapEncodeTiled)            \
+  F(cuTensorMapEncodeIm2col)           \
   F(cuTensorMapReplaceAddress)
 
 struct Driver {
@@ -140,6 +141,19 @@ std::shared_ptr<void> primary_context(CUdevice device);
 /// Where the calling thread has no context, makes that of device 0 its own, as the CUDA runtime does at a
 /// thread's first call. Whether it did.
 bool adopt_context();
+
+/// Lets the calling thread load, unload, allocate and free while it lives, whoever captures a stream: a
+/// capture of mode "global", as PyTorch's are, forbids all that to every thread, and is spoilt by it.
+class BesideCaptures {
+ public:
+  BesideCaptures();
+  ~BesideCaptures();
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  CUstreamCaptureMode before_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
 
 }  // namespace fusor::cuda
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -313,6 +314,23 @@ TEST_F(CudaDriver, ACapturedGraphRepeatsItsWork) {
   char byte = 0;
   copy_to_host(&byte, static_cast<char*>(buffer.get()) + 15, 1);
   EXPECT_EQ(byte, 7);
+}
+
+// A garbage collector may let go of a plan, and another thread load one, at any time.
+TEST_F(CudaDriver, KernelsAndMemoryComeAndGoWhileAStreamIsCaptured) {
+  const int64_t libraries = stub::libraries(), bytes = stub::device_bytes();
+  std::optional<Kernel> kernel = Kernel::load(image(8), "scale", 0);
+  std::optional<DeviceBuffer> buffer(16);
+  OwnStream stream;
+  stream.begin_capture();
+  kernel.reset();
+  buffer.reset();
+  EXPECT_EQ(stub::libraries(), libraries);
+  EXPECT_EQ(stub::device_bytes(), bytes);
+  kernel = Kernel::load(image(8), "scale", 0);
+  buffer = DeviceBuffer(16);
+  EXPECT_EQ(stub::libraries(), libraries + 1);
+  stream.end_capture();
 }
 
 TEST_F(CudaDriver, TheTimerMeasuresBetweenStartAndStop) {

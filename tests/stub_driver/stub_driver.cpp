@@ -55,6 +55,7 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
   CUgraph capture = nullptr;
+  bool is_global = false;  // the capture's mode
 };
 
 struct CUevent_st {
@@ -79,6 +80,7 @@ struct State {
   int64_t context_holds = 0;
   int64_t context_retains = 0;
   std::unordered_map<CUdeviceptr, size_t> memory;
+  std::atomic<int64_t> captures{0};  // open, of mode "global"
 };
 
 State& state() {
@@ -87,6 +89,10 @@ State& state() {
 }
 
 thread_local std::vector<CUcontext> contexts;
+thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+// Whether an open capture forbids the thread what is no work of a stream.
+bool is_forbidden() { return capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && state().captures > 0; }
 
 bool has_context(CUstream stream) {
   return stream != nullptr || (!contexts.empty() && contexts.back() != nullptr);
@@ -339,6 +345,7 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, void**, unsigned,
                            CUlibraryOption*, void**, unsigned) {
+  if (is_forbidden()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   auto loaded = std::make_unique<CUlib_st>();
   if (!fusor::stub::read_image(code, loaded->image)) return CUDA_ERROR_INVALID_IMAGE;
   if (has_entry(loaded->image, "refused_image")) return CUDA_ERROR_INVALID_IMAGE;
@@ -350,6 +357,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, 
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
+  if (is_forbidden()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::scoped_lock lock(state().mutex);
   --state().libraries;
   delete library;
@@ -439,6 +447,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
 }
 
 CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
+  if (is_forbidden()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (!has_context(nullptr)) return CUDA_ERROR_INVALID_CONTEXT;
   if (bytes > size_t{1} << 40) return CUDA_ERROR_OUT_OF_MEMORY;
   void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -450,6 +459,7 @@ CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
 }
 
 CUresult cuMemFree(CUdeviceptr pointer) {
+  if (is_forbidden()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::scoped_lock lock(state().mutex);
   if (state().memory.erase(pointer) == 0) return CUDA_ERROR_INVALID_VALUE;
   std::free(host(pointer));
@@ -505,8 +515,15 @@ CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  std::swap(*mode, capture_mode);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
   stream->capture = new CUgraph_st;
+  stream->is_global = mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+  if (stream->is_global) ++state().captures;
   return CUDA_SUCCESS;
 }
 
@@ -519,6 +536,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgra
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (stream->capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
   *graph = std::exchange(stream->capture, nullptr);
+  if (std::exchange(stream->is_global, false)) --state().captures;
   return CUDA_SUCCESS;
 }
 
