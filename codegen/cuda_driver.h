@@ -66,8 +66,9 @@ class Kernel {
 struct LaunchShape {
   std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
   uint32_t shared_bytes = 0;
-  uint32_t argument_alignment =
-      8;  ///< of the argument block; 64 with tensor maps: then the block has room to its end
+  /// The argument block's; 64 with tensor maps. With these, and in cooperative launches, the block has room
+  /// to the end of the kernel's parameter, which may be longer by its alignment.
+  uint32_t argument_alignment = 8;
   /// All blocks run at once, or the launch fails.
   bool cooperative = false;
   /// May begin before the launch in front of it ends, which its kernel waits for by griddepcontrol.

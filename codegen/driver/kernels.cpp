@@ -42,7 +42,10 @@ class Module {
   }
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
-  ~Module() { driver().cuLibraryUnload(library_); }
+  ~Module() {
+    const BesideCaptures beside;
+    driver().cuLibraryUnload(library_);
+  }
 
   CUkernel kernel(const std::string& entry, int64_t shared_bytes, bool large_clusters) {
     const std::scoped_lock lock(mutex_);
@@ -123,6 +126,7 @@ void load_into_context(CUkernel kernel, const std::string& entry) {
 
 Kernel Kernel::load(const std::string& cubin, const std::string& entry, int64_t shared_bytes,
                     const std::string& key, bool large_clusters, const Name& name) {
+  const BesideCaptures beside;
   const std::shared_ptr<Module> module = key.empty() ? std::make_shared<Module>(cubin, entry, asked(name))
                                                      : shared_module(key, cubin, entry, name);
   Kernel loaded;
@@ -176,9 +180,9 @@ void launch(void* kernel, const LaunchShape& shape, const void* arguments, size_
   void* block[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<void*>(arguments), CU_LAUNCH_PARAM_BUFFER_SIZE,
                    &bytes, CU_LAUNCH_PARAM_END};
   // A block that is aligned to more than 8 bytes does not begin where a plain one does: the driver knows
-  // where.
+  // where. And a capture refuses cooperative launches with a block that the driver did not place.
   void* parameters[] = {const_cast<void*>(arguments)};
-  const bool placed_by_driver = shape.argument_alignment > 8;
+  const bool placed_by_driver = shape.argument_alignment > 8 || shape.cooperative;
   const auto start = [&] {
     return driver().cuLaunchKernelEx(&config, static_cast<CUfunction>(kernel),
                                      placed_by_driver ? parameters : nullptr,

@@ -125,5 +125,24 @@ TEST(ResidentRowsGpu, HundredRunsHaveOneHash) {
   EXPECT_EQ(seen.size(), 1u);
 }
 
+// Blocks meet in cooperative launches alone.
+TEST(ResidentRowsGpu, AreCapturedIntoGraphs) {
+  FUSOR_NEEDS_GPU();
+  const Graph graph = group_norm(DataType::bf16, {2, 32, 10, 4096}, true);
+  const Plan plan = forced_plan(graph, copied_knobs({8, 640, 16, 1, 1}, 1, 2));
+  ASSERT_TRUE(launches(plan, "rows_resident"));
+  DeviceRun run(graph, plan);
+  run.run();
+  const std::vector<std::byte> want = run.host("y");
+  cuda::OwnStream stream;
+  stream.begin_capture();
+  run.launch(stream.get());
+  void* captured = stream.end_capture();
+  stream.launch_graph(captured);
+  cuda::synchronize(stream.get());
+  run.fetch();
+  EXPECT_EQ(run.host("y"), want);
+}
+
 }  // namespace
 }  // namespace fusor
