@@ -6,6 +6,8 @@ import torch
 
 from ._partition import EAGER, PART, RESULT, SOURCE, VIEW
 
+_captured = set()  # modules whose calls went into CUDA graphs
+
 
 class Program:
     """Writes a graph of PyTorch with modules in place of a partition's parts: `made` has by level a module and the
@@ -34,7 +36,9 @@ class Program:
         self._copy(nodes[-1])
         for at, (part, _) in self._made.items():
             root.add_submodule(f"part{at}", part)
-        return boxed(torch.fx.GraphModule(root, self._new))
+        module = torch.fx.GraphModule(root, self._new)
+        on_gpu = any(part.device.type == "cuda" for part, _ in self._made.values())
+        return kept_by_captures(module, boxed(module)) if on_gpu else boxed(module)
 
     def _copy(self, node):
         self._there[node] = self._new.node_copy(node, self._outside)
@@ -52,6 +56,19 @@ class Program:
         for position, node in enumerate(self._partition.parts[at].outputs):
             assert self._partition.kind[node] in (PART, RESULT)
             self._there[node] = self._new.call_function(operator.getitem, (called, position))
+
+
+def kept_by_captures(module, call):
+    """The call, which keeps its module where it goes into a CUDA graph: the graph runs its kernels and reads its
+    constants when torch.compile may have forgotten it, and nobody says when the graph itself goes."""
+
+    def run(arguments):
+        if torch.cuda.is_current_stream_capturing():
+            _captured.add(module)
+        return call(arguments)
+
+    run._boxed_call = True
+    return run
 
 
 def boxed(module):
