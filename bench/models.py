@@ -3,13 +3,16 @@
 """Runs models by PyTorch eagerly, by torch.compile (Inductor) and by torch.compile(backend="fusor"), each captured in a
 CUDA graph, in turns; or, with --dump, writes the graphs that fusor would plan, without a GPU.
 
-usage: models.py [--only REGEX] [--batches 1,32] [--training] [--mode MODE] [--out FILE] [--seconds N]
+usage: models.py [--only REGEX] [--batches 1,32] [--training] [--mode MODE] [--out FILE] [--seconds N] [--lock FILE]
        models.py --dump FOLDER [--device H200] [--only REGEX] ...
 
 Needs the package fusor on the path, PyTorch, and for their models torchvision and transformers. A model that fails is
 said and passed over. Results are compared with a run in fp32: an error above twice the larger of PyTorch's is marked."""
 import argparse
+import contextlib
 import copy
+import dataclasses
+import fcntl
 import json
 import pathlib
 import re
@@ -112,28 +115,44 @@ def runners(module, trains, mode, report):
     }
 
 
-def compared(name, case, batch, trains, options):
-    """One row: times, errors, how long compiling took, what is outside."""
+@dataclasses.dataclass
+class Prepared:
+    """A model whose runners are compiled and captured: what they need stays alive until they were timed."""
+
+    row: dict
+    graphs: dict = dataclasses.field(default_factory=dict)
+    kept: list = dataclasses.field(default_factory=list)
+
+
+def prepared(name, case, batch, trains, options):
+    """Compiles and captures every runner of a model, and says errors, how long it took and what is outside."""
     module = zoo.made(case, "cuda", torch.bfloat16, trains)
     inputs = zoo.inputs(case, batch, "cuda", torch.bfloat16)
     exact = [x.float() if x.is_floating_point() else x for x in inputs]
     want = step(copy.deepcopy(module).float(), trains)(*exact)
     row = {"model": name, "batch": batch, "training": trains, "errors": {}, "compile_seconds": {}, "failed": {}}
-    report, graphs, functions = fusor.torch.Report(), {}, {}
+    report, model = fusor.torch.Report(), Prepared(row, kept=[inputs])
     torch._dynamo.reset()
     for runner, make in runners(module, trains, options.mode, report).items():
         begin = time.monotonic()
         try:
-            functions[runner] = make()  # kept: what was captured reads its parameters and constants
-            graphs[runner], got = captured(functions[runner], inputs)
+            function = make()
+            model.graphs[runner], got = captured(function, inputs)
+            model.kept += [function, got]  # what was captured reads parameters and constants, and writes results
             row["compile_seconds"][runner] = round(time.monotonic() - begin, 1)
             row["errors"][runner] = error(got, want)
         except Exception as failed:
             row["failed"][runner] = first_line(failed)
             traceback.print_exc(limit=8)
-    row["us"] = turns(graphs, options.seconds)
     row["parts"] = [len(graph.parts) for graph in report]
     row["outside"] = [f"{each.count} x {each.op}: {each.reason}" for graph in report for each in graph.outside]
+    return model
+
+
+def timed(model, seconds):
+    """One row: times beside what `prepared` said."""
+    row = model.row
+    row["us"] = turns(model.graphs, seconds)
     if "inductor" in row["us"] and "fusor" in row["us"]:
         row["x_inductor"] = row["us"]["inductor"] / row["us"]["fusor"]
     return row
@@ -210,6 +229,7 @@ def asked():
     parser.add_argument("--mode", default=None, help="torch.compile's, such as max-autotune-no-cudagraphs")
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring for each model")
     parser.add_argument("--out", type=pathlib.Path, help="a JSON file, written after every model")
+    parser.add_argument("--lock", help="a file that several of these processes share: all compile, then time in turn")
     parser.add_argument("--dump", type=pathlib.Path, help="write graphs into this folder, without a GPU")
     parser.add_argument("--device", default="H200", help="whose estimates --dump prints")
     return parser.parse_args()
@@ -227,26 +247,59 @@ def runs(options):
             yield name, case, batch, options.training
 
 
+@contextlib.contextmanager
+def held(path, how):
+    """Holds a lock of a file, if one was named: shared while models are compiled, alone while they are timed."""
+    if path is None:
+        yield
+        return
+    with open(path, "w") as file:
+        fcntl.flock(file, how)
+        yield
+
+
+def attempted(made, name, batch, *args):
+    """What a step of the comparison returns, or None where it failed, which is said."""
+    try:
+        return made(*args)
+    except Exception as failed:
+        print(f"{name} b{batch} failed: {first_line(failed)}", flush=True)
+        traceback.print_exc(limit=8)
+    finally:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def compare(options):
+    """Compiles each model and times it; all first and then in turn where other processes do the same."""
+    rows = []
+    batches = [list(runs(options))] if options.lock else [[run] for run in runs(options)]
+    for batch in batches:
+        with held(options.lock, fcntl.LOCK_SH):
+            models = [attempted(prepared, run[0], run[2], *run, options) for run in batch]
+        with held(options.lock, fcntl.LOCK_EX):
+            for model in filter(None, models):
+                rows.append(timed(model, options.seconds))
+                print(told(rows[-1]), flush=True)
+                write(options.out, rows)
+
+
+def write(path, rows):
+    if path:
+        path.write_text(json.dumps(rows, indent=1))
+
+
 def main():
     options = asked()
     torch.backends.cudnn.allow_tf32 = False  # of the run in fp32, with which all are compared
-    if options.dump:
-        options.dump.mkdir(parents=True, exist_ok=True)
+    if not options.dump:
+        compare(options)
+        return
+    options.dump.mkdir(parents=True, exist_ok=True)
     rows = []
-    for name, case, batch, trains in runs(options):
-        try:
-            if options.dump:
-                rows += dumped(name, case, batch, trains, options)
-            else:
-                rows.append(compared(name, case, batch, trains, options))
-                print(told(rows[-1]), flush=True)
-        except Exception as failed:
-            print(f"{name} b{batch} failed: {first_line(failed)}", flush=True)
-            traceback.print_exc(limit=8)
-        if options.out:
-            options.out.write_text(json.dumps(rows, indent=1))
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    for run in runs(options):
+        rows += attempted(dumped, run[0], run[2], *run, options) or []
+        write(options.out, rows)
 
 
 if __name__ == "__main__":
