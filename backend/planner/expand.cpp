@@ -28,6 +28,7 @@
 #include "backend/planner/rewrites/products/split_rows.h"
 #include "backend/planner/rewrites/products/summed_batches.h"
 #include "backend/planner/rewrites/products/summed_products.h"
+#include "backend/planner/rewrites/reductions/early_totals.h"
 #include "backend/planner/rewrites/reductions/parted_rows.h"
 #include "backend/planner/rewrites/reductions/repeated_maxima.h"
 #include "backend/planner/rewrites/reductions/separate_columns.h"
@@ -80,6 +81,7 @@ class Expander {
       changes = join_products(graph_, additions_) || changes;
       changes = split_batches(graph_, additions_) || changes;
       changes = unmerge_axes(graph_, additions_) || changes;
+      changes = move_totals_in_front(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
       changes = split_rows(graph_, additions_) || changes;
       changes = move_views_in_front(graph_, additions_) || changes;

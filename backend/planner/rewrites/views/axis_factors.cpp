@@ -9,7 +9,7 @@
 
 namespace fusor {
 
-AxisFactors::AxisFactors(const Dims& root, bool is_packed) : is_packed_(is_packed) {
+AxisFactors::AxisFactors(const Dims& root) {
   for (const int64_t extent : root) {
     root_.emplace_back();
     if (extent == 1) continue;
@@ -78,12 +78,11 @@ int AxisFactors::place(int factor) const {
   return -1;
 }
 
-std::vector<std::pair<int, int>> AxisFactors::strange_pairs() const {
+std::vector<std::pair<int, int>> AxisFactors::joined_pairs() const {
   std::vector<std::pair<int, int>> pairs;
   for (const std::vector<int>& axis : axes_)
     for (size_t i = 1; i < axis.size(); ++i)
-      if (is_packed_ ? place(axis[i]) != place(axis[i - 1]) + 1 : !are_neighbours(axis[i - 1], axis[i]))
-        pairs.emplace_back(axis[i - 1], axis[i]);
+      if (!are_neighbours(axis[i - 1], axis[i])) pairs.emplace_back(axis[i - 1], axis[i]);
   return pairs;
 }
 
@@ -105,14 +104,6 @@ const Op* view_of(const Graph& graph, const GraphIndex& index, int value) {
              : nullptr;
 }
 
-// Parts of a tensor have gaps.
-bool is_packed_root(const Graph& graph, const GraphIndex& index, int root) {
-  const Tensor& tensor = graph.tensors[static_cast<size_t>(root)];
-  const int producer = index.producer(root);
-  const bool is_part = producer >= 0 && is_view(graph.ops[static_cast<size_t>(producer)].attributes);
-  return !is_part && (tensor.is_virtual() || tensor.strides == packed_strides(tensor.dims));
-}
-
 }  // namespace
 
 std::optional<SeenAxes> seen_axes(const Graph& graph, const GraphIndex& index, int value) {
@@ -123,10 +114,10 @@ std::optional<SeenAxes> seen_axes(const Graph& graph, const GraphIndex& index, i
     root = view->inputs[0];
   }
   if (views.empty()) return std::nullopt;
-  AxisFactors axes(graph.tensors[static_cast<size_t>(root)].dims, is_packed_root(graph, index, root));
+  AxisFactors axes(graph.tensors[static_cast<size_t>(root)].dims);
   std::vector<std::pair<int, int>> passed;
   for (auto view = views.rbegin(); view != views.rend(); ++view) {
-    const std::vector<std::pair<int, int>> pairs = axes.strange_pairs();
+    const std::vector<std::pair<int, int>> pairs = axes.joined_pairs();
     passed.insert(passed.end(), pairs.begin(), pairs.end());
     const Op& op = **view;
     if (is_transpose(op))
@@ -134,7 +125,7 @@ std::optional<SeenAxes> seen_axes(const Graph& graph, const GraphIndex& index, i
     else if (!axes.reshape(graph.tensors[static_cast<size_t>(op.outputs[0])].dims))
       return std::nullopt;
   }
-  const auto last = axes.strange_pairs();
+  const auto last = axes.joined_pairs();
   const bool passes = std::ranges::any_of(
       passed, [&](const auto& pair) { return std::ranges::find(last, pair) == last.end(); });
   return SeenAxes{root, std::move(axes), passes};

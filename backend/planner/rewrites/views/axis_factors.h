@@ -16,8 +16,7 @@ namespace fusor {
 /// [s b, h d] is {{s, b}, {h, d}}.
 class AxisFactors {
  public:
-  /// `is_packed`: the root's axes follow each other in memory without gaps.
-  AxisFactors(const Dims& root, bool is_packed);
+  explicit AxisFactors(const Dims& root);
 
   void transpose(const Dims& permutation);
   /// False, and the value is not to be used further, where an axis cuts a factor in no whole parts.
@@ -29,16 +28,15 @@ class AxisFactors {
   int64_t extent(const std::vector<int>& run) const;
   /// Where a factor stands among all of the root, from the slowest on.
   int place(int factor) const;
-  /// Pairs of factors that are neighbours in an axis of the value and not in the root, or in an axis of it
-  /// where it is not packed: no strides show them where the root lies in memory.
-  std::vector<std::pair<int, int>> strange_pairs() const;
+  /// Pairs of factors that are neighbours in an axis of the value and in none of the root's: strides show
+  /// them only where the root's axes happen to follow each other in memory.
+  std::vector<std::pair<int, int>> joined_pairs() const;
   /// Whether two factors are one axis of the root, side by side in this order.
   bool are_neighbours(int factor, int next) const;
 
  private:
   void split(int factor, int64_t outer);
 
-  bool is_packed_;
   std::vector<int64_t> extents_;        // by factor
   std::vector<std::vector<int>> root_;  // factors of each axis of the root
   std::vector<std::vector<int>> axes_;  // and of each axis of the value
@@ -48,7 +46,7 @@ class AxisFactors {
 struct SeenAxes {
   int root;
   AxisFactors axes;
-  bool passes_strange_pairs;  ///< some value on the way has a strange pair that this one has not
+  bool passes_joined_pairs;  ///< some value on the way has a joined pair that this one has not
 };
 
 /// As the graph's ops have it; nothing where the value is no reshape or transpose of another.

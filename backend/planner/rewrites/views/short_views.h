@@ -7,8 +7,8 @@
 namespace fusor {
 
 /// Writes reshapes and transposes that follow each other as one reshape, one transpose and one reshape where
-/// a shape on the way joins axes that are no neighbours in memory, and the last shape does not: such joined
-/// axes are a copy, and nobody needs them. PyTorch's attention writes
+/// a shape on the way joins axes, and the last shape does not: nobody needs such joined axes, and where the
+/// tensor lies otherwise, as a part of a wider one does, they are a copy. PyTorch's attention writes
 ///
 ///     qkv [s, b, h d] -> reshape [s, b h, d] -> transpose [b h, s, d] -> reshape [b, h, s, d]
 ///

@@ -35,6 +35,18 @@ TEST(ShortViews, PartsOfAProductAreSplitWithoutACopy) {
   expect_fusions(g.finish({g.matmul(q, g.transpose(k, {0, 1, 3, 2}))}), 2);
 }
 
+// Gradients of queries and keys behind each other, as PyTorch's attention layers have them: heads are joined
+// with entries on the way, which would be a copy in the concatenation.
+TEST(ShortViews, HeadsAreWrittenIntoAConcatenation) {
+  GraphBuilder g;
+  const auto rows_of_heads = [&](const char* name) {
+    const Tensor y = g.exp(g.input(name, {2, 3, 5, 4}, DataType::f32));
+    return g.reshape(g.transpose(g.reshape(y, {6, 5, 4}), {1, 0, 2}), {5, 2, 12});
+  };
+  const Tensor both = g.concatenate({rows_of_heads("q"), rows_of_heads("k")}, 2);
+  expect_fusions(g.finish({g.matmul(both, g.input("w", {24, 7}, DataType::f32))}), 2);
+}
+
 TEST(ShortViews, AShapeThatTheLastOneNeedsStays) {
   GraphBuilder g;
   const Tensor x = g.relu(g.input("x", {2, 3, 4}, DataType::f32));
