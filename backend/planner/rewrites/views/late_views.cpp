@@ -136,11 +136,13 @@ class LateViews {
 
   bool may_wait(const Op& view) const {
     const int x = view.inputs[0], y = view.outputs[0];
-    if ((!is_reshape(view) && !is_transpose(view)) || tensor(x).is_scalar() || !tensor(y).is_virtual() ||
+    if ((!is_reshape(view) && !is_transpose(view)) || tensor(x).is_scalar() ||
         std::cmp_greater_equal(y, known_))
       return false;
-    const auto readers = index_.consumers(y);
+    // An output is stored through the view, or where it is, if strides show it there.
+    if (!tensor(y).is_virtual() && !is_seen_before(y, view)) return false;
     if (is_led(x)) return leads_to_one_value(view);
+    const auto readers = index_.consumers(y);
     return readers.size() == 1 && is_pointwise(given_[static_cast<size_t>(readers[0])]) &&
            tensor(x).is_virtual() && view_of(x) == nullptr && is_reshape(view) &&
            (joins_axes(view) || drops_places(view));

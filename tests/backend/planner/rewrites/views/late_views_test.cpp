@@ -210,6 +210,18 @@ TEST(LateViews, ChannelsThatWereLastStayLast) {
   expect_right_on_cpu(graph);
 }
 
+// Training stores the norm and what becomes of it.
+TEST(LateViews, AnActivationJoinsTheNormOverGroupsThatIsAnOutputItself) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 8, 4, 4}, DataType::f16, Layout::nhwc);
+  const Tensor y = g.norm_fwd(x, {.norm = NormMode::group_norm, .groups = 2}).y;
+  g.output(y, {.type = DataType::f16});
+  g.output(g.swish(y, {.name = "swish"}));
+  const Graph graph = g.finish();
+  EXPECT_THAT(named_groups(graph), testing::SizeIs(1));
+  expect_right_on_cpu(graph);
+}
+
 // The places of windows are axes of one behind their total.
 TEST(LateViews, AResidualIsPartOfThePoolInFrontOfIt) {
   GraphBuilder g("pool");
