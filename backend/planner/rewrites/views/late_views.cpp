@@ -232,9 +232,18 @@ class LateViews {
   }
   // Whether the view takes away nothing but axes that totals left at one, such as the places of windows.
   bool drops_places(const Op& reshape) const {
-    const int total = made_by_[static_cast<size_t>(reshape.inputs[0])];
-    return total >= 0 && is_reduction(ops_[static_cast<size_t>(total)]) &&
-           extents(dims(reshape.inputs[0])) == extents(dims(reshape.outputs[0]));
+    return extents(dims(reshape.inputs[0])) == extents(dims(reshape.outputs[0])) &&
+           is_of_totals(reshape.inputs[0]);
+  }
+  // Whether the tensor is a total, or made of one by element, as the deviation that a norm divides by.
+  bool is_of_totals(int at, int depth = 8) const {
+    const int maker = made_by_[static_cast<size_t>(at)];
+    if (maker < 0 || depth == 0) return false;
+    const Op& op = ops_[static_cast<size_t>(maker)];
+    return is_reduction(op) ||
+           (is_pointwise(op) && std::ranges::any_of(op.inputs, [&](int input) {
+              return input >= 0 && dims(input) == dims(at) && is_of_totals(input, depth - 1);
+            }));
   }
 
   bool is_computable_before(const Op& op, const Op& view) const {
