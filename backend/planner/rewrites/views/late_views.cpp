@@ -136,11 +136,13 @@ class LateViews {
 
   bool may_wait(const Op& view) const {
     const int x = view.inputs[0], y = view.outputs[0];
-    if ((!is_reshape(view) && !is_transpose(view)) || tensor(x).is_scalar() || !tensor(y).is_virtual() ||
+    if ((!is_reshape(view) && !is_transpose(view)) || tensor(x).is_scalar() ||
         std::cmp_greater_equal(y, known_))
       return false;
-    const auto readers = index_.consumers(y);
+    // An output is stored through the view, or where it is, if strides show it there.
+    if (!tensor(y).is_virtual() && !is_seen_before(y, view)) return false;
     if (is_led(x)) return leads_to_one_value(view);
+    const auto readers = index_.consumers(y);
     return readers.size() == 1 && is_pointwise(given_[static_cast<size_t>(readers[0])]) &&
            tensor(x).is_virtual() && view_of(x) == nullptr && is_reshape(view) &&
            (joins_axes(view) || drops_places(view));
@@ -230,9 +232,18 @@ class LateViews {
   }
   // Whether the view takes away nothing but axes that totals left at one, such as the places of windows.
   bool drops_places(const Op& reshape) const {
-    const int total = made_by_[static_cast<size_t>(reshape.inputs[0])];
-    return total >= 0 && is_reduction(ops_[static_cast<size_t>(total)]) &&
-           extents(dims(reshape.inputs[0])) == extents(dims(reshape.outputs[0]));
+    return extents(dims(reshape.inputs[0])) == extents(dims(reshape.outputs[0])) &&
+           is_of_totals(reshape.inputs[0]);
+  }
+  // Whether the tensor is a total, or made of one by element, as the deviation that a norm divides by.
+  bool is_of_totals(int at, int depth = 8) const {
+    const int maker = made_by_[static_cast<size_t>(at)];
+    if (maker < 0 || depth == 0) return false;
+    const Op& op = ops_[static_cast<size_t>(maker)];
+    return is_reduction(op) ||
+           (is_pointwise(op) && std::ranges::any_of(op.inputs, [&](int input) {
+              return input >= 0 && dims(input) == dims(at) && is_of_totals(input, depth - 1);
+            }));
   }
 
   bool is_computable_before(const Op& op, const Op& view) const {

@@ -38,6 +38,16 @@ int reshaped_back(const Graph& graph, const Op& view, const std::map<int, const 
   return -1;
 }
 
+// Whether the view is a reshape of a reshape: it reads what that one does then.
+bool skip_reshape(Op& view, const std::map<int, const Op*>& makers) {
+  const auto maker = makers.find(view.inputs[0]);
+  if (!std::holds_alternative<Reshape>(view.attributes) || maker == makers.end() ||
+      !std::holds_alternative<Reshape>(maker->second->attributes))
+    return false;
+  view.inputs[0] = maker->second->inputs[0];
+  return true;
+}
+
 }  // namespace
 
 bool share_views(Graph& graph) {
@@ -45,11 +55,13 @@ bool share_views(Graph& graph) {
   std::map<int, std::vector<const Op*>> views;  // by operand, in order
   std::map<int, const Op*> makers;              // of views
   std::map<int, int> instead;                   // of results that are read no more
+  bool skips = false;
   for (Op& op : graph.ops) {
     for (int& input : op.inputs)
       if (const auto known = instead.find(input); known != instead.end()) input = known->second;
     const int y = op.outputs[0];
     if (!is_view(op.attributes) || !graph.tensors[static_cast<size_t>(y)].is_virtual()) continue;
+    skips = skip_reshape(op, makers) || skips;
     makers.emplace(y, &op);
     if (const int x = reshaped_back(graph, op, makers); x >= 0) {
       instead.emplace(y, x);
@@ -64,8 +76,9 @@ bool share_views(Graph& graph) {
   std::erase_if(graph.ops,
                 [&](const Op& op) { return is_view(op.attributes) && instead.contains(op.outputs[0]); });
   for (const auto& [unread, twin] : instead) leave_empty(graph.tensors[static_cast<size_t>(unread)]);
-  if (!instead.empty()) drop_unread_views(graph);
-  return !instead.empty();
+  const bool changes = skips || !instead.empty();
+  if (changes) drop_unread_views(graph);
+  return changes;
 }
 
 }  // namespace fusor

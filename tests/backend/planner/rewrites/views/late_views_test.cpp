@@ -210,6 +210,34 @@ TEST(LateViews, ChannelsThatWereLastStayLast) {
   expect_right_on_cpu(graph);
 }
 
+// Training stores the norm and what becomes of it.
+TEST(LateViews, AnActivationJoinsTheNormOverGroupsThatIsAnOutputItself) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 8, 4, 4}, DataType::f16, Layout::nhwc);
+  const Tensor y = g.norm_fwd(x, {.norm = NormMode::group_norm, .groups = 2}).y;
+  g.output(y, {.type = DataType::f16});
+  g.output(g.swish(y, {.name = "swish"}));
+  const Graph graph = g.finish();
+  EXPECT_THAT(named_groups(graph), testing::SizeIs(1));
+  expect_right_on_cpu(graph);
+}
+
+// PyTorch's saved statistics: their axes of one go by two reshapes, then they are rounded.
+TEST(LateViews, StatisticsAreRoundedByTheNormThatMakesThem) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 8, 4, 4}, DataType::f16, Layout::nhwc);
+  const auto norm = g.norm_fwd(x, {.norm = NormMode::group_norm, .groups = 2});
+  const auto leave = [&](const Tensor& statistic) {
+    g.output(g.identity(g.reshape(statistic, {2, 2})), {.type = DataType::f16});
+  };
+  g.output(norm.y);
+  leave(norm.mean);
+  leave(norm.inv_std);
+  const Graph graph = g.finish();
+  EXPECT_THAT(named_groups(graph), testing::SizeIs(1));
+  expect_right_on_cpu(graph);
+}
+
 // The places of windows are axes of one behind their total.
 TEST(LateViews, AResidualIsPartOfThePoolInFrontOfIt) {
   GraphBuilder g("pool");

@@ -33,7 +33,7 @@ TEST(SharedViews, AreThoseThatShowTheSame) {
   const auto crossed = [&] { return g.transpose(g.reshape(x, {2, 2, 6}), {2, 0, 1}); };
   const Tensor sum = g.add(crossed(), crossed());
   const Tensor parts = g.add(g.slice(x, {0, 0}, {2, 6}), g.slice(x, {2, 0}, {4, 6}));
-  const Tensor shapes = g.add(g.reshape(x, {24}), g.reshape(g.reshape(x, {8, 3}), {24}));
+  const Tensor shapes = g.add(g.reshape(x, {24}), g.reshape(x, {1, 24}));
   g.output(g.reshape(x, {24}), {.name = "flat"});
   const Graph graph = g.finish({sum, parts, shapes});
   Graph shared = graph;
@@ -52,6 +52,16 @@ TEST(SharedViews, ReshapesThatEndAsTheyBeganGo) {
   share_views(graph);
   EXPECT_NO_THROW(validate(graph));
   EXPECT_THAT(graph.ops, SizeIs(2));
+}
+
+TEST(SharedViews, AReshapeOfAReshapeReadsWhatThatOneDoes) {
+  GraphBuilder g;
+  const Tensor x = g.relu(g.input("x", {4, 6}, DataType::f32), {.name = "relu"});
+  Graph graph = g.finish({g.exp(g.reshape(g.reshape(x, {24}), {2, 12}), {.name = "exp"})});
+  EXPECT_TRUE(share_views(graph));
+  EXPECT_NO_THROW(validate(graph));
+  EXPECT_THAT(graph.ops, SizeIs(3));
+  EXPECT_FALSE(share_views(graph));
 }
 
 }  // namespace
