@@ -20,22 +20,26 @@ from ._masked import keep_masked_attention
 from ._part import PartModule
 from ._partition import Partition
 from ._program import Program, boxed
+from ._recent import Recent
 from ._report import GraphReport, Outside, PartReport, counted, outside
+from ._sizes import Sized, Sizes
 
 log = logging.getLogger("fusor.torch")
-_plans = {}  # by graph, device and options: equal layers of one process are planned once
+_plans = Recent(1024)  # by graph, device and options: equal layers of one process are planned once
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """What torch.compile(options=...) may say: `precision` of graphs ("exact", "allow_tf32" ...; None follows
     torch.get_float32_matmul_precision()); `rounding` of results of 16 bits inside of a graph: "always", as PyTorch does
-    from op to op, or "stored", where they may be stored; `forbid` and `kernels` as fusor.build takes them."""
+    from op to op, or "stored", where they may be stored; `shapes`, for how many sets of sizes a graph whose dims change
+    keeps what was made; `forbid` and `kernels` as fusor.build takes them."""
 
     precision: str | None = None
     rounding: str = "always"
     forbid: tuple = ()
     kernels: str = "best"
+    shapes: int = 64
 
     @classmethod
     def of(cls, given):
@@ -46,6 +50,8 @@ class Options:
         found = cls(**(given or {}))
         if found.rounding not in ("always", "stored"):
             raise Error(f"backend 'fusor': rounding is 'always' or 'stored', not {found.rounding!r}")
+        if type(found.shapes) is not int or found.shapes < 1:
+            raise Error(f"backend 'fusor': shapes is a number of at least 1, not {found.shapes!r}")
         return dataclasses.replace(found, forbid=tuple(found.forbid))
 
     def precision_on(self, device):
@@ -65,14 +71,23 @@ class Compiler:
 
     def compile(self, kind, module, examples):
         """A function of a list of tensors, as AOT Autograd wants it."""
-        why = _unfit(module, examples)
+        why = _unfit(module)
         if why is not None:
             log.warning("a graph runs eagerly: %s", why)
             self._note(GraphReport(kind, [], [_whole(module, why)]))
             return boxed(module)
         _give_constants_values(module)
+        sizes = Sizes.of(module)
+        if sizes is None:
+            return self._compiled(kind, module)
+        make = lambda numbers: self._compiled(kind, *sizes.specialised(numbers))  # noqa: E731
+        return Sized(sizes, make, lambda: boxed(module), self._options.shapes).call
+
+    def _compiled(self, kind, module, sizes=None):
+        """The function of a module whose dims are known, which are so for the sizes."""
         fold(module)
         partition, made, report = self._parts(kind, module.graph, _device(module))
+        report.sizes = sizes or {}
         self._note(report)
         for each in report.outside:
             log.info("%s: PyTorch runs %d x %s: %s", kind, each.count, each.op, each.reason)
@@ -125,10 +140,9 @@ class Compiler:
 
     def _plan(self, graph, device):
         where = DeviceInfo.cpu() if device.type == "cpu" else _current(device)
-        key = (graph.to_json(), where.name, self._options)
-        if key not in _plans:
-            _plans[key] = _fusor.build(graph, where, forbid=list(self._options.forbid), kernels=self._options.kernels)
-        return _plans[key]
+        forbid, kernels = self._options.forbid, self._options.kernels
+        key = (graph.to_json(), where.name, forbid, kernels)
+        return _plans.get(key, lambda: _fusor.build(graph, where, forbid=list(forbid), kernels=kernels))
 
     def stages(self):
         """How AOT Autograd is to compile forward and backward graphs: its arguments."""
@@ -159,13 +173,8 @@ def _op_of(node):
     return node.args[0] if node.target is operator.getitem else node
 
 
-def _unfit(module, examples):
+def _unfit(module):
     """Why a graph cannot be compiled at all, or None."""
-    if any(isinstance(each, (torch.SymInt, torch.SymFloat)) for each in examples):
-        return "its dims change from call to call; compile with dynamic=False for one plan for each"
-    for each in examples:
-        if isinstance(each, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in each.shape):
-            return "its dims change from call to call; compile with dynamic=False for one plan for each"
     for node in module.graph.nodes:
         schema = getattr(node.target, "_schema", None)
         if node.op == "call_function" and schema is not None and schema.is_mutable:

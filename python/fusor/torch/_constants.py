@@ -5,6 +5,7 @@ Ranges, comparisons of them and other pointwise ops stay as they are: kernels ma
 sees the masks in them. What has passed through any other op (a cumulative sum, a written slice) is folded.
 """
 
+import itertools
 import math
 import operator
 
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ._aten import is_pointwise
 from ._convert import is_floating, reads
+from ._sizes import depends_on_call
 
 MOST_BYTES = 64 << 20  # of one constant
 
@@ -40,7 +42,7 @@ def _constants(module):
     for node in module.graph.nodes:
         if node.op == "get_attr" and isinstance(_attribute(module, node), torch.Tensor):
             constant.add(node)
-        if node.op != "call_function" or not _is_pure(node):
+        if node.op != "call_function" or not _is_pure(node) or depends_on_call(node):
             continue
         if all(each in constant for each in reads(node)):
             constant.add(node)
@@ -104,10 +106,10 @@ def _narrowed(value):
 
 
 def _replace(module, node, value, readers):
-    name = f"_folded{sum(name.startswith('_folded') for name, _ in module.named_buffers())}"
+    name = next(name for name in map("_folded{}".format, itertools.count()) if not hasattr(module, name))
     module.register_buffer(name, value)
     with module.graph.inserting_before(node):
         made = module.graph.get_attr(name)
-    made.meta = {"val": node.meta["val"].fake_mode.from_tensor(value), "constant": value}
+    made.meta = {"val": node.meta["val"].fake_mode.from_tensor(value, static_shapes=True), "constant": value}
     for reader in readers:
         reader.replace_input_with(node, made)

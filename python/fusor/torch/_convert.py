@@ -10,6 +10,7 @@ from ._aten import (
     BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Pieces, Refused, Repeated, Wide, dims_of,
     ignored_operands, is_pointwise, type_of,
 )  # fmt: skip
+from ._sizes import depends_on_call
 
 log = logging.getLogger("fusor.torch")
 
@@ -164,6 +165,8 @@ def refusal(node, device):
     """Why a node cannot be part of a graph on a device ("cpu", "cuda"); None where it can."""
     if node.op != "call_function":
         return f"{node.op} is no op"
+    if depends_on_call(node):
+        return "a dim or a number depends on data"
     if node.target not in CONVERTERS:
         return "there is no converter"
     try:
@@ -182,8 +185,6 @@ def _check(node, device):
     fakes = results if isinstance(results, (list, tuple)) else [results]
     operands = [each.meta.get("val") for each in reads(node)]
     for fake in [*fakes, *operands]:
-        if isinstance(fake, (torch.SymInt, torch.SymFloat)):
-            raise Refused("its dims are not known")
         if isinstance(fake, torch.Tensor) and fake.device.type != device:
             raise Refused(f"it is on {fake.device.type}, its graph on {device}")
     if isinstance(results, torch.Tensor) and results.numel() == 0:
