@@ -314,6 +314,23 @@ class Sizes(Compile):
 
         self.same(function, [(randn(2, n),) for n in (6, 9, 8)], dynamic=True, graphs=3)
 
+    def test_constants_of_a_size_are_not_saved_for_gradients(self):
+        def function(x):
+            n = x.shape[1]
+            weights = torch.ones(n, device=x.device).cumsum(0)
+            visible = weights[None, :] <= torch.arange(1, n + 1, device=x.device)[:, None]
+            return ((x.transpose(0, 1) @ x).masked_fill(~visible, -9.0) * weights).softmax(-1)
+
+        run = self.compiled(function, dynamic=True)
+        for n in (5, 7):
+            x = randn(3, n).requires_grad_()
+            weights = randn(n, n)
+            got, want = run(x), function(x)
+            self.close(got, want)
+            self.close(*(torch.autograd.grad((y * weights).sum(), x)[0] for y in (got, want)))
+        self.all_inside()
+        self.assertEqual([len(graph.parts) for graph in self.report], [1] * 4)
+
     def test_explain_takes_dims_that_change(self):
         model = Decoder().to(DEVICE)
         words = integers(50, 2, 9)

@@ -13,7 +13,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from .. import _fusor
 from .._fusor import DeviceInfo, Error
 from ._aten import without_indices
-from ._constants import fold, without_numbers
+from ._constants import fold, made_again, without_numbers
 from ._convert import Conversion, NotConverted, may_be_stored, refusal
 from ._decompositions import table, whole
 from ._masked import keep_masked_attention
@@ -75,13 +75,13 @@ class Compiler:
         if why is not None:
             log.warning("a graph runs eagerly: %s", why)
             self._note(GraphReport(kind, [], [_whole(module, why)]))
-            return boxed(module)
+            return boxed(module, module.graph)
         _give_constants_values(module)
         sizes = Sizes.of(module)
         if sizes is None:
             return self._compiled(kind, module)
         make = lambda numbers: self._compiled(kind, *sizes.specialised(numbers))  # noqa: E731
-        return Sized(sizes, make, lambda: boxed(module), self._options.shapes).call
+        return Sized(sizes, make, lambda: boxed(module, module.graph), self._options.shapes).call
 
     def _compiled(self, kind, module, sizes=None):
         """The function of a module whose dims are known, which are so for the sizes."""
@@ -93,7 +93,7 @@ class Compiler:
             log.info("%s: PyTorch runs %d x %s: %s", kind, each.count, each.op, each.reason)
         if not self._builds:
             without_numbers(module)
-            return boxed(module)
+            return boxed(module, module.graph)
         return Program(module, partition, made).call
 
     def _parts(self, kind, graph, device):
@@ -157,8 +157,9 @@ class Compiler:
 
 def partitioned(joint, examples, **named):
     """The joint graph as a forward and a backward graph, which save what costs least memory. Constants are folded
-    before, so that neither saves them for the other."""
+    before, and those of sizes in each, so that neither saves them for the other."""
     fold(joint)
+    made_again(joint)
     without_indices(joint.graph)
     return min_cut_rematerialization_partition(joint, examples, **named)
 

@@ -11,16 +11,17 @@ import operator
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import CheckpointPolicy
 
 from ._aten import is_pointwise
 from ._convert import is_floating, reads
-from ._sizes import depends_on_call
+from ._sizes import depends_on_call, is_number
 
 MOST_BYTES = 64 << 20  # of one constant
 
 
 def fold(module):
-    """Replaces constants that are expensive to make by tensors of the module."""
+    """Replaces constants that are expensive to make by tensors of the module, in its graph: its code stays as it was."""
     graph = module.graph
     constant, costly = _constants(module)
     values = {}
@@ -33,7 +34,6 @@ def fold(module):
         if value.untyped_storage().nbytes() <= MOST_BYTES:
             _replace(module, node, value, readers)
     graph.eliminate_dead_code()
-    module.recompile()
 
 
 def _constants(module):
@@ -50,6 +50,17 @@ def _constants(module):
             if not is_cheap or any(each in costly for each in reads(node)):
                 costly.add(node)
     return constant, costly
+
+
+def made_again(module):
+    """Has a backward graph make again what depends on sizes alone: what a forward graph saves is not folded in either."""
+    found = set()
+    for node in module.graph.nodes:
+        is_constant = node.op == "get_attr" or (node.op == "call_function" and _is_pure(node))
+        if is_constant and all(each in found or is_number(each) for each in node.all_input_nodes):
+            found.add(node)
+            if depends_on_call(node):
+                node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
 
 
 def _is_pure(node):

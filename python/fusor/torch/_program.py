@@ -33,8 +33,8 @@ class Program:
                     self._copy(node)
         self._copy(nodes[-1])
         for at, (part, _) in self._made.items():
-            root.add_submodule(f"part{at}", part)
-        return boxed(torch.fx.GraphModule(root, self._new))
+            root.add_module(f"part{at}", part)
+        return boxed(root, self._new)
 
     def _copy(self, node):
         self._there[node] = self._new.node_copy(node, self._outside)
@@ -54,16 +54,15 @@ class Program:
             self._there[node] = self._new.call_function(operator.getitem, (called, position))
 
 
-def boxed(module):
-    """The module as a function of one list, which it empties: tensors go as soon as nobody reads them."""
+def boxed(root, graph):
+    """A graph as a function of one list, which it empties: tensors go as soon as nobody reads them."""
     codegen = getattr(torch.fx.graph, "_BoxedCodeGen", None)
     if codegen is None:
         from torch._functorch.aot_autograd import make_boxed_func
 
-        module.recompile()
-        return make_boxed_func(module.forward)
-    module.graph.set_codegen(codegen())
-    module.recompile()
+        return make_boxed_func(torch.fx.GraphModule(root, graph).forward)
+    graph.set_codegen(codegen())
+    module = torch.fx.GraphModule(root, graph)
 
     def run(arguments):
         return module.forward(arguments)

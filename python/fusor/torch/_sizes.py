@@ -37,8 +37,12 @@ def depends_on_call(node):
 
 def is_arithmetic(node):
     """Whether a node is arithmetic of numbers that only a call knows, which is no op on tensors."""
-    operands = [each.meta.get("val") for each in node.all_input_nodes]
-    return all(isinstance(each, SYMBOLIC) for each in (node.meta.get("val"), *operands))
+    return all(map(is_number, (node, *node.all_input_nodes)))
+
+
+def is_number(node):
+    """Whether a node is a number that only a call knows."""
+    return isinstance(node.meta.get("val"), SYMBOLIC)
 
 
 def _strides(fake):
@@ -198,7 +202,19 @@ class Sizes:
                 copy = graph.node_copy(node, there.__getitem__)
                 copy.meta["val"] = value
                 there[node] = copy
-        return torch.fx.GraphModule(self._module, graph), dict(zip(self._names, numbers))
+        return _Specialised(self._module, graph), dict(zip(self._names, numbers))
+
+
+class _Specialised(torch.nn.Module):
+    """A graph and the attributes that it reads; it has no code, which would be written for nothing."""
+
+    def __init__(self, root, graph):
+        super().__init__()
+        self.graph = graph
+        for node in graph.nodes:
+            if node.op in ("get_attr", "call_module"):
+                name = node.target.partition(".")[0]
+                setattr(self, name, getattr(root, name))
 
 
 def _is_fulfilled(node, there):
