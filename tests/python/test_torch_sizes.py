@@ -206,6 +206,86 @@ class Sizes(Compile):
         with self.assertRaisesRegex(Exception, "shapes is a number of at least 1, not 0"):
             torch.compile(lambda x: x * 2, backend="fusor", options={"shapes": 0})(x)
 
+    def test_sizes_that_come_once_are_not_compiled_behind_the_first_few(self):
+        def function(x):
+            return F.gelu(x) @ x.t(), x.shape[0]
+
+        run = self.compiled(function, dynamic=True)
+
+        def compiled(n):
+            """How many graphs were compiled for a call."""
+            before = len(self.report)
+            x = randn(n, 6)
+            got, want = run(x), function(x)
+            self.close(got[0], want[0])
+            self.assertEqual(got[1], n)
+            return len(self.report) - before
+
+        self.assertEqual([compiled(n) for n in range(2, 13)], [1] * 8 + [0] * 3)
+        self.assertEqual([compiled(n) for n in (11, 3, 11, 12)], [1, 0, 0, 1])
+
+    def test_no_size_is_traced_again(self):
+        traces = []
+
+        def backend(module, examples):
+            traces.append(module)
+            return fusor.torch.backend(module, examples)
+
+        model = Decoder().to(DEVICE)
+        run = torch.compile(model, backend=backend)
+        for b, n in ((2, 9), (3, 9), (3, 12), (5, 7), (2, 9), (8, 31), (4, 2)):
+            run(integers(50, b, n)).sum().backward()
+        self.assertLessEqual(len(traces), 3)  # as it is, with one symbol, with two
+
+    def test_interpolation_by_factors(self):
+        for mode, named in (("nearest", {}), ("bilinear", {"align_corners": False}), ("bilinear", {"align_corners": True})):
+            torch._dynamo.reset()
+
+            def function(x):
+                y = F.interpolate(x, scale_factor=2.0, mode=mode, **named)  # noqa: B023
+                return y + F.interpolate(x, scale_factor=(2, 2), mode=mode, **named)  # noqa: B023
+
+            run = self.compiled(function, dynamic=True)
+            for h, w in ((5, 6), (7, 4)):
+                x = randn(2, 3, h, w).requires_grad_()
+                got, want = run(x), function(x)
+                self.close(got, want)
+                self.close(*(torch.autograd.grad((y * y).sum(), x)[0] for y in (got, want)))
+            self.all_inside()
+
+    def test_reals_that_change(self):
+        with torch._dynamo.config.patch(specialize_float=False):
+            def function(x, scale):
+                return x * scale + x.shape[0] ** 0.5, x.sum() * (scale * 2)
+
+            run = self.compiled(function, dynamic=True)
+            for n, scale in ((3, 1.5), (4, 2.5), (4, 3.5)):
+                x = randn(n, 4)
+                for got, want in zip(run(x, scale), function(x, scale)):
+                    self.close(got, want)
+
+    def test_autocast(self):
+        model = Decoder().to(DEVICE)
+        run = self.compiled(lambda words: model(words), dynamic=True)
+        for n in (5, 8):
+            words = integers(50, 2, n)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                got, want = run(words), model(words)
+            self.close(got, want, tolerance=4e-2)
+
+    def test_pieces_that_only_some_read(self):
+        def function(x):
+            a, b, c = x.split([1, 2, x.shape[1] - 3], 1)
+            rows = x.unbind(0)
+            return c * 2, torch.cumsum(a + 1, 0) * a, rows[1] + 1
+
+        run = self.compiled(function)
+        for n in (5, 7):
+            x = randn(3, n)
+            for got, want in zip(run(x), function(x)):
+                self.close(got, want)
+        self.all_inside("aten.cumsum")
+
     def test_what_is_not_kept_is_freed(self):
         from fusor.torch._recent import Recent
 

@@ -80,6 +80,8 @@ class Compiler:
         sizes = Sizes.of(module)
         if sizes is None:
             return self._compiled(kind, module)
+        if self._builds:
+            _info(_device(module))  # of this thread: gradients run in others, which may have no device yet
         make = lambda numbers: self._compiled(kind, *sizes.specialised(numbers))  # noqa: E731
         return Sized(sizes, make, lambda: boxed(module, module.graph), self._options.shapes).call
 
@@ -139,7 +141,7 @@ class Compiler:
         return conversion.finish(part.outputs, part.nodes)
 
     def _plan(self, graph, device):
-        where = DeviceInfo.cpu() if device.type == "cpu" else _current(device)
+        where = _info(device)
         forbid, kernels = self._options.forbid, self._options.kernels
         key = (graph.to_json(), where.name, forbid, kernels)
         return _plans.get(key, lambda: _fusor.build(graph, where, forbid=list(forbid), kernels=kernels))
@@ -164,7 +166,11 @@ def partitioned(joint, examples, **named):
     return min_cut_rematerialization_partition(joint, examples, **named)
 
 
-def _current(device):
+@functools.cache
+def _info(device):
+    """The device that plans are made for."""
+    if device.type == "cpu":
+        return DeviceInfo.cpu()
     with torch.cuda.device(device):
         return DeviceInfo.current()
 

@@ -16,7 +16,8 @@ from ._recent import Recent
 
 aten = torch.ops.aten
 log = logging.getLogger("fusor.torch")
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+KINDS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+SYMBOLIC = tuple(KINDS)
 # Ops that only check numbers: where these are known and fit, nothing is left of them.
 _CHECKS = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
 
@@ -49,19 +50,12 @@ def _strides(fake):
     return fake.stride() if fake.layout == torch.strided else ()
 
 
-def _number(expression):
-    """An expression without symbols as a number of Python."""
-    if expression in (sympy.true, sympy.false):
-        return bool(expression)
-    return int(expression) if expression.is_Integer else float(expression)
-
-
 def _expression(given):
     """What a number of PyTorch stands for: a number of Python, or an expression of symbols."""
     if not isinstance(given, SYMBOLIC):
         return given
     expression = given.node.expr
-    return expression if expression.free_symbols else _number(expression)
+    return expression if expression.free_symbols else KINDS[type(given)](expression)
 
 
 class _Tensor:
@@ -83,8 +77,10 @@ def _described(value):
 
 
 class _Number:
+    """A number that may be an expression."""
+
     def __init__(self, given):
-        self.given, self.expression = given, _expression(given)
+        self.given, self.expression, self.kind = given, _expression(given), KINDS[type(given)]
 
 
 def _symbols(described):
@@ -109,12 +105,12 @@ class _Known:
         self._mode = mode
         self._found, self._fakes = {}, {}
 
-    def number(self, expression):
+    def number(self, expression, kind=int):
         if not isinstance(expression, sympy.Basic):
             return expression
         if expression not in self._found:
             result = expression.xreplace(self._numbers)
-            self._found[expression] = None if result.free_symbols else _number(result)
+            self._found[expression] = None if result.free_symbols else kind(result)
         if self._found[expression] is None:
             raise _Unknown
         return self._found[expression]
@@ -124,7 +120,7 @@ class _Known:
             return [self.value(each) for each in described]
         try:
             if isinstance(described, _Number):
-                return self.number(described.expression)
+                return self.number(described.expression, described.kind)
             return self._fake(described) if isinstance(described, _Tensor) else described
         except _Unknown:
             return described.given if isinstance(described, _Number) else described.fake
@@ -245,7 +241,7 @@ def _name(module, symbol):
         if isinstance(value, torch.SymInt):
             sources = getattr(value.node.shape_env, "var_to_sources", {}).get(symbol)
             if sources:
-                name = sources[0].name
+                name = sources[0].name  # a method in older PyTorch
                 return re.sub(r"L\['(\w+)'\]", r"\1", name() if callable(name) else name)
     return str(symbol)
 
