@@ -6,6 +6,7 @@ import gc
 import threading
 import unittest
 import weakref
+from unittest import mock
 
 from compile_case import DEVICE, Compile, integers, randn  # ends here where there is no PyTorch
 
@@ -253,16 +254,50 @@ class Sizes(Compile):
                 self.close(*(torch.autograd.grad((y * y).sum(), x)[0] for y in (got, want)))
             self.all_inside()
 
-    def test_reals_that_change(self):
-        with torch._dynamo.config.patch(specialize_float=False):
-            def function(x, scale):
-                return x * scale + x.shape[0] ** 0.5, x.sum() * (scale * 2)
+    def test_numbers_that_are_no_sizes_make_no_new_graphs(self):
+        def function(x, n, step):
+            return (x * step + n).relu() / (2 * step + 1), (x > n) & (x != step), step + 1, torch.arange(3, device=x.device) * n
 
-            run = self.compiled(function, dynamic=True)
-            for n, scale in ((3, 1.5), (4, 2.5), (4, 3.5)):
-                x = randn(n, 4)
-                for got, want in zip(run(x, scale), function(x, scale)):
+        run = self.compiled(function, dynamic=True)
+        for n, step in ((3, 5), (4, 7), (2**40, -3)):
+            x = (randn(4, 3) * 9).requires_grad_()
+            got, want = run(x, n, step), function(x, n, step)
+            self.close(*(torch.autograd.grad(y[0].sum(), x)[0] for y in (got, want)))
+            for a, b in zip(got, want):
+                self.close(a, b) if isinstance(a, torch.Tensor) else self.assertEqual(a, b)
+        self.all_inside()
+        self.assertEqual([len(graph.parts) for graph in self.report], [1, 1])
+
+    def test_reals_that_change(self):
+        def function(x, scale):
+            return x * scale + x.shape[0] ** 0.5, x.sum() * (scale * 2)
+
+        for specialize in (False, True):
+            torch._dynamo.reset()
+            with torch._dynamo.config.patch(specialize_float=specialize):
+                run = self.compiled(function, dynamic=True)
+                for n, scale in ((3, 1.5), (4, 2.5), (4, 3.5)):
+                    x = randn(n, 4)
+                    for got, want in zip(run(x, scale), function(x, scale)):
+                        self.close(got, want)
+            self.all_inside()
+
+    def test_tensors_of_one_number_on_the_host_are_numbers_of_a_run(self):
+        def is_number(value, device):
+            return isinstance(value, torch.SymInt) or (value.dim() == 0 and value.device.type == "cpu")
+
+        def function(x, scale, shift):
+            return (x * scale).softmax(-1) + shift, torch.where(x > scale, x, 0.0).sum(0), scale * 2
+
+        with mock.patch("fusor.torch._convert.is_number_of_run", is_number), \
+             mock.patch("fusor.torch._part.is_number_of_run", is_number):  # fmt: skip
+            run = self.compiled(function)
+            for number in (0.5, -1.25):
+                given = randn(3, 4), torch.tensor(number), torch.tensor(number > 0)
+                for got, want in zip(run(*given), function(*given)):
                     self.close(got, want)
+        kinds = [each.memory.name for each in self.report[0].parts[0].graph.inputs]
+        self.assertEqual(sorted(kinds), ["device", "host", "host"])
 
     def test_autocast(self):
         model = Decoder().to(DEVICE)

@@ -137,7 +137,7 @@ class Compiler:
         name = f"part {part.level}"
         rounds = may_be_stored if self._options.rounding == "stored" else lambda node: True
         precision = self._options.precision_on(device.type)
-        conversion = Conversion(name, precision, lambda node: partition.is_outside(node, part), rounds)
+        conversion = Conversion(name, precision, device.type, lambda node: partition.is_outside(node, part), rounds)
         return conversion.finish(part.outputs, part.nodes)
 
     def _plan(self, graph, device):

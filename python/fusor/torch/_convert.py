@@ -20,6 +20,12 @@ def strides_of(fake):
     return [max(stride, 1) if extent == 1 else stride for extent, stride in zip(fake.shape, fake.stride())] or [1]
 
 
+def is_number_of_run(value, device):
+    """Whether a graph for a device is given a node's value as a number: it is one, or a tensor of one on the host."""
+    is_on_host = isinstance(value, torch.Tensor) and value.dim() == 0 and value.device.type == "cpu"
+    return isinstance(value, torch.SymInt) or (is_on_host and device != "cpu")
+
+
 def is_floating(node):
     """Whether the node is converted wherever it is read: a view, a constant, one of several results."""
     return node.op == "call_function" and (node.target in FLOATING or node.target is operator.getitem)
@@ -54,10 +60,11 @@ class Converted:
 
 
 class Conversion:
-    """One graph that is being made of nodes. `outside(node)` tells which nodes are inputs of it, `rounds(node)` whether
-    a result of 16 bits is rounded inside of it, too."""
+    """One graph that is being made of nodes, for tensors on `device` ("cpu", "cuda"). `outside(node)` tells which nodes
+    are inputs of it, `rounds(node)` whether a result of 16 bits is rounded inside of it, too."""
 
-    def __init__(self, name, precision, outside, rounds=lambda node: True):
+    def __init__(self, name, precision, device, outside, rounds=lambda node: True):
+        self._device = device
         self._rounds = rounds
         self._g = GraphBuilder(name, precision=precision)
         self._outside = outside
@@ -84,7 +91,10 @@ class Conversion:
 
     def _input(self, node):
         fake = node.meta["val"]
-        tensor = self._g.input(node.name, dims_of(fake), type_of(fake.dtype), strides=strides_of(fake))
+        if is_number_of_run(fake, self._device):
+            tensor = self._g.scalar(node.name, "int64" if isinstance(fake, torch.SymInt) else type_of(fake.dtype))
+        else:
+            tensor = self._g.input(node.name, dims_of(fake), type_of(fake.dtype), strides=strides_of(fake))
         self._inputs[node] = tensor
         self._ends.add(tensor)
         return tensor
@@ -171,7 +181,7 @@ def refusal(node, device):
         return "there is no converter"
     try:
         _check(node, device)
-        _try(node)
+        _try(node, device)
     except (Refused, Error) as refused:
         return str(refused)
     except Exception as unexpected:  # a converter that does not know this form of an op must not end a program
@@ -184,17 +194,17 @@ def _check(node, device):
     results = node.meta.get("val")
     fakes = results if isinstance(results, (list, tuple)) else [results]
     operands = [each.meta.get("val") for each in reads(node)]
-    for fake in [*fakes, *operands]:
+    for fake in [*fakes, *(each for each in operands if not is_number_of_run(each, device))]:
         if isinstance(fake, torch.Tensor) and fake.device.type != device:
             raise Refused(f"it is on {fake.device.type}, its graph on {device}")
     if isinstance(results, torch.Tensor) and results.numel() == 0:
         raise Refused("its result is empty")
 
 
-def _try(node):
+def _try(node, device):
     """Converts the node alone and validates the graph."""
     picks = [user for user in node.users if user.target is operator.getitem]
-    conversion = Conversion(node.name, "exact", lambda each: each is not node and each not in picks)
+    conversion = Conversion(node.name, "exact", device, lambda each: each is not node and each not in picks)
     results, fakes = conversion.value(node), node.meta["val"]
     if isinstance(fakes, torch.Tensor):
         conversion.finish([node])

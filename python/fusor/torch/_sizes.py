@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ._aten import is_pointwise
 from ._recent import Recent
 
 aten = torch.ops.aten
@@ -32,8 +33,22 @@ def has_symbols(value):
 
 
 def depends_on_call(node):
-    """Whether a node's dims or numbers, or those of an operand, are known in a call only."""
-    return any(has_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes))
+    """Whether a node's dims or numbers, or those of an operand, are known in a call only. Operands that a graph takes as
+    numbers of its runs do not count."""
+    operands = [each for each in node.all_input_nodes if not takes_number(node, each)]
+    return any(has_symbols(each.meta.get("val")) for each in (node, *operands))
+
+
+def takes_number(node, operand):
+    """Whether an operand is a whole number where a pointwise op may have a tensor, or compares with it: a graph is given
+    it by each run."""
+    if not isinstance(operand.meta.get("val"), torch.SymInt) or not is_pointwise(node):
+        return False
+    compares = node.target._overloadname == "Scalar" and node.meta["val"].dtype == torch.bool
+    fitting = ("Tensor", "number") if compares else ("Tensor",)
+    places = zip(node.target._schema.arguments, node.args)
+    as_tensor = sum(given is operand and str(place.type) in fitting for place, given in places)
+    return as_tensor == sum(given is operand for given in torch.utils._pytree.arg_tree_leaves(*node.args, **node.kwargs))
 
 
 def is_arithmetic(node):
@@ -156,12 +171,12 @@ class Sizes:
         return found if found._places else None
 
     def _wanted(self):
-        """Symbols of everything that is computed. Numbers that only other numbers and results are made of change
-        nothing."""
+        """Symbols of everything that is computed. Numbers change nothing of which only other numbers and results are
+        made, or that graphs are given by each run."""
         found, passing = set(), set()
         for node, described in reversed(self._described.items()):
             is_number = node.op == "output" or isinstance(described, _Number)
-            if is_number and passing.issuperset(node.users):
+            if is_number and all(user in passing or takes_number(user, node) for user in node.users):
                 passing.add(node)
             else:
                 found |= _symbols(described)

@@ -97,8 +97,10 @@ class Repeated:
 
 
 def overload(name):
-    """The overload of aten that "add.Tensor" names; None where this PyTorch has none."""
+    """The overload of aten that "add.Tensor" names, or of prims ("prims.name"); None where this PyTorch has none."""
     packet, _, which = name.partition(".")
+    if packet == "prims":
+        return getattr(getattr(torch.ops.prims, which, None), "default", None)
     found = getattr(torch.ops.aten, packet, None)
     return None if found is None else getattr(found, which or "default", None)
 

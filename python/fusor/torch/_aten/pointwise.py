@@ -406,7 +406,11 @@ def threshold_backward(c, dy, x, threshold):
 def _rounded(c, b):
     """A number as PyTorch compares it with a tensor of reals: rounded to the tensor's dtype."""
     dtype = c.operand(0).dtype
-    return b if isinstance(b, Tensor) or not dtype.is_floating_point else torch.tensor(b, dtype=dtype).item()
+    if not dtype.is_floating_point:
+        return b
+    if isinstance(b, Tensor):
+        return c.g.identity(b, type=type_of(dtype)) if b.type.name == "i64" and math.prod(b.dims) == 1 else b
+    return torch.tensor(b, dtype=dtype).item()
 
 
 def _comparisons(**modes):
