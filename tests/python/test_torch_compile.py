@@ -353,6 +353,7 @@ class Layers(Compile):
         self.each({
             "remainder": lambda x, n, at: (torch.remainder(x, 1.0), torch.remainder(x, -2.5), torch.remainder(x, x % 2 + 1)),
             "of integers": lambda x, n, at: (torch.remainder(n, 4), torch.remainder(n, -4), n % (2**31 - 2)),
+            "quotients": lambda x, n, at: (n // 4, n // -4, torch.div(n, 3, rounding_mode="trunc"), n.long() // 5, n // 1),
             "floor": lambda x, n, at: (torch.div(at, x, rounding_mode="floor"), 1.0 // at, at // 0.1, at // 0.0, x // at),
             "powers": lambda x, n, at: torch.exp2(at) - 2.0**at,
             "log1p": lambda x, n, at: torch.log1p(at.abs()),

@@ -85,7 +85,8 @@ def div(c, a, b):
 def div_mode(c, a, b, rounding_mode=None):
     if rounding_mode is None:
         return div(c, a, b)
-    refuse_if(not c.is_real, f"division of integers, rounded by '{rounding_mode}'")
+    if not c.is_real:
+        return _integer_division(c, a, b, rounding_mode)
     a, b = _real(c, a), _real(c, b)
     return _trunc(c, c.g.div(a, b)) if rounding_mode == "trunc" else _floor_division(c, a, b)
 
@@ -103,6 +104,15 @@ def _floor_division(c, a, b):
     if not isinstance(b, Tensor):
         return c.g.identity(whole, type=c.type)
     return c.g.binary_select(c.g.div(a, b), whole, c.g.cmp_eq(b, 0.0), type=c.type)
+
+
+def _integer_division(c, a, b, rounding_mode):
+    refuse_if(isinstance(b, Tensor) or b == 0, "division of integers by what may be 0, an error in PyTorch")
+    refuse_if(c.fake.dtype not in (torch.int32, torch.int64), "division of short integers")
+    quotient = c.g.div(a, int(b))
+    if rounding_mode == "floor":
+        quotient = c.g.sub(quotient, c.g.identity(_has_other_sign(c, c.g.mod(a, int(b)), b), type=quotient.type))
+    return c.g.identity(quotient, type=c.type)
 
 
 def _has_other_sign(c, rest, b):
