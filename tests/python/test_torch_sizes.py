@@ -156,7 +156,8 @@ class Sizes(Compile):
                 x.view(b * n, c)[: n // 2] * n, x.new_zeros(b, n + 1)[:, 1:] + rows * 0.5, causal.softmax(-1) + rows[:, None],
                 x.flatten(1).unflatten(1, (n, c)) / (n**0.5), y.expand(b, n, c) + x, x[:, -1] * b, x[:, n // 3 :].mean(1),
                 F.pad(x, (0, 0, n - 1, 2)), torch.cat([x, y.expand(b, 2, c)], 1), x.transpose(1, 2).reshape(b, -1) + 1,
-                torch.linspace(0, 1, n, device=x.device) + 1, x.repeat(1, 2, 1) * 2, x.sum() / x.numel(), x.split([1, n - 1], 1)[1] + 1,
+                torch.linspace(0, 1, n, device=x.device) + 1, x.repeat(1, 2, 1) * 2, x.sum() / x.numel(),
+                x.split([1, n - 1], 1)[1] + 1,
             )  # fmt: skip
 
         self.same(function, [(randn(b, n, 4), randn(1, 1, 4)) for b, n in ((2, 6), (3, 6), (3, 7), (4, 9))])
@@ -256,7 +257,8 @@ class Sizes(Compile):
 
     def test_numbers_that_are_no_sizes_make_no_new_graphs(self):
         def function(x, n, step):
-            return (x * step + n).relu() / (2 * step + 1), (x > n) & (x != step), step + 1, torch.arange(3, device=x.device) * n
+            row = torch.arange(3, device=x.device)
+            return (x * step + n).relu() / (2 * step + 1), (x > n) & (x != step), step + 1, row * n, row == n, n > row
 
         run = self.compiled(function, dynamic=True)
         for n, step in ((3, 5), (4, 7), (2**40, -3)):

@@ -20,9 +20,9 @@ from ._masked import keep_masked_attention
 from ._part import PartModule
 from ._partition import Partition
 from ._program import Program, boxed
-from ._recent import Recent
+from ._recent import Recent, Sized
 from ._report import GraphReport, Outside, PartReport, counted, outside
-from ._sizes import Sized, Sizes
+from ._sizes import Sizes
 
 log = logging.getLogger("fusor.torch")
 _plans = Recent(1024)  # by graph, device and options: equal layers of one process are planned once

@@ -15,13 +15,14 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ._aten import is_pointwise
 from ._convert import is_floating, reads
-from ._sizes import depends_on_call, is_number
+from ._symbols import depends_on_call, is_number
 
 MOST_BYTES = 64 << 20  # of one constant
 
 
 def fold(module):
-    """Replaces constants that are expensive to make by tensors of the module, in its graph: its code stays as it was."""
+    """Replaces constants that are expensive to make by tensors of the module, in its graph, whose code is not written
+    anew."""
     graph = module.graph
     constant, costly = _constants(module)
     values = {}
@@ -53,7 +54,7 @@ def _constants(module):
 
 
 def made_again(module):
-    """Has a backward graph make again what depends on sizes alone: what a forward graph saves is not folded in either."""
+    """Has a backward graph make again what depends on sizes alone: what a forward graph saves is folded in neither."""
     found = set()
     for node in module.graph.nodes:
         is_constant = node.op == "get_attr" or (node.op == "call_function" and _is_pure(node))

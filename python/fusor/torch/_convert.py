@@ -10,7 +10,7 @@ from ._aten import (
     BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Pieces, Refused, Repeated, Wide, dims_of,
     ignored_operands, is_pointwise, type_of,
 )  # fmt: skip
-from ._sizes import depends_on_call
+from ._symbols import depends_on_call
 
 log = logging.getLogger("fusor.torch")
 

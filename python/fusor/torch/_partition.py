@@ -8,7 +8,7 @@ constants belong to no level: each reader makes its own, inside a graph as index
 import operator
 
 from ._convert import is_floating, reads
-from ._sizes import is_arithmetic
+from ._symbols import is_arithmetic
 
 SOURCE, PART, RESULT, EAGER, VIEW, OUTPUT = "source", "part", "result", "eager", "view", "output"
 

@@ -26,8 +26,8 @@ class Outside:
 
 @dataclasses.dataclass
 class GraphReport:
-    """One graph of PyTorch's: `kind` is "inference", "forward" or "backward"; `sizes` are, where dims change from call to
-    call, those that it was made for, by name."""
+    """One graph of PyTorch's: `kind` is "inference", "forward" or "backward"; `sizes` are, where dims change from call
+    to call, those that it was made for, by name."""
 
     kind: str
     parts: list = dataclasses.field(default_factory=list)

@@ -1,8 +1,6 @@
 """Owns graphs whose dims change from call to call: which numbers of a call their symbols stand for, and the graph that
-such a graph is for one set of numbers. Symbols are only read here, never compared, which would add guards."""
+such a graph is for one set of numbers."""
 
-import functools
-import logging
 import math
 import operator
 import re
@@ -10,67 +8,12 @@ import re
 import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import _disable_current_modes
 
-from ._aten import is_pointwise
-from ._recent import Recent
+from ._symbols import KINDS, SYMBOLIC, expression_of, has_symbols, takes_number
 
 aten = torch.ops.aten
-log = logging.getLogger("fusor.torch")
-KINDS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-SYMBOLIC = tuple(KINDS)
 # Ops that only check numbers: where these are known and fit, nothing is left of them.
 _CHECKS = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
-
-
-def has_symbols(value):
-    """Whether a node's value (a fake tensor, a number, several of them) depends on numbers that only a call knows."""
-    if isinstance(value, (list, tuple)):
-        return any(map(has_symbols, value))
-    if isinstance(value, torch.Tensor):
-        return any(isinstance(n, torch.SymInt) and has_symbols(n) for n in (*value.shape, *_strides(value)))
-    return isinstance(value, SYMBOLIC) and not isinstance(_expression(value), (bool, int, float))
-
-
-def depends_on_call(node):
-    """Whether a node's dims or numbers, or those of an operand, are known in a call only. Operands that a graph takes as
-    numbers of its runs do not count."""
-    operands = [each for each in node.all_input_nodes if not takes_number(node, each)]
-    return any(has_symbols(each.meta.get("val")) for each in (node, *operands))
-
-
-def takes_number(node, operand):
-    """Whether an operand is a whole number where a pointwise op may have a tensor, or compares with it: a graph is given
-    it by each run."""
-    if not isinstance(operand.meta.get("val"), torch.SymInt) or not is_pointwise(node):
-        return False
-    compares = node.target._overloadname == "Scalar" and node.meta["val"].dtype == torch.bool
-    fitting = ("Tensor", "number") if compares else ("Tensor",)
-    places = zip(node.target._schema.arguments, node.args)
-    as_tensor = sum(given is operand and str(place.type) in fitting for place, given in places)
-    return as_tensor == sum(given is operand for given in torch.utils._pytree.arg_tree_leaves(*node.args, **node.kwargs))
-
-
-def is_arithmetic(node):
-    """Whether a node is arithmetic of numbers that only a call knows, which is no op on tensors."""
-    return all(map(is_number, (node, *node.all_input_nodes)))
-
-
-def is_number(node):
-    """Whether a node is a number that only a call knows."""
-    return isinstance(node.meta.get("val"), SYMBOLIC)
-
-
-def _strides(fake):
-    return fake.stride() if fake.layout == torch.strided else ()
-
-
-def _expression(given):
-    """What a number of PyTorch stands for: a number of Python, or an expression of symbols."""
-    if not isinstance(given, SYMBOLIC):
-        return given
-    expression = given.node.expr
-    return expression if expression.free_symbols else KINDS[type(given)](expression)
 
 
 class _Tensor:
@@ -78,7 +21,7 @@ class _Tensor:
 
     def __init__(self, fake):
         self.fake = fake
-        self.size, self.stride = tuple(map(_expression, fake.shape)), tuple(map(_expression, fake.stride()))
+        self.size, self.stride = tuple(map(expression_of, fake.shape)), tuple(map(expression_of, fake.stride()))
         self.dtype, self.device = fake.dtype, fake.device
 
 
@@ -95,7 +38,7 @@ class _Number:
     """A number that may be an expression."""
 
     def __init__(self, given):
-        self.given, self.expression, self.kind = given, _expression(given), KINDS[type(given)]
+        self.given, self.expression, self.kind = given, expression_of(given), KINDS[type(given)]
 
 
 def _symbols(described):
@@ -259,49 +202,3 @@ def _name(module, symbol):
                 name = sources[0].name  # a method in older PyTorch
                 return re.sub(r"L\['(\w+)'\]", r"\1", name() if callable(name) else name)
     return str(symbol)
-
-
-class Sized:
-    """For each set of sizes the function that make(sizes) gives, `most` of which are kept; `call` is one of a list of
-    arguments. Behind the first few sets of sizes, one that comes for the first time is left to the function that
-    otherwise() gives: where no call is like another (a cache that grows by a word), making would take longer than it
-    ever saves."""
-
-    AT_ONCE = 8
-
-    def __init__(self, sizes, make, otherwise, most):
-        self._make, self._otherwise = make, functools.cache(otherwise)
-        self._kept, self._met, self._made = Recent(most), Recent(most), 0
-        self._last = (None, None)
-
-        def call(arguments):
-            numbers, function = self._last
-            key = sizes.key(arguments)
-            return (function if key == numbers else self._function(key))(arguments)
-
-        call._boxed_call = True
-        self.call = call
-
-    def _function(self, key):
-        if key not in self._kept and self._is_passing(key):
-            return self._otherwise()
-        function = self._kept.get(key, lambda: _untraced(self._make, key))
-        self._last = (key, function)
-        return function
-
-    def _is_passing(self, key):
-        """Whether sizes came for the first time, behind the first few."""
-        if self._made < self.AT_ONCE:
-            self._made += 1
-            return False
-        came_before = key in self._met
-        self._met.get(key, lambda: True)
-        if not came_before:
-            log.info("sizes %s: PyTorch runs them; they are compiled when they come again", key)
-        return not came_before
-
-
-def _untraced(make, key):
-    """Makes what belongs to no call: modes of the call that asks for it are not those of the calls to come."""
-    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
-        return make(key)
