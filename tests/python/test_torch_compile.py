@@ -332,6 +332,20 @@ class Layers(Compile):
             "to": lambda x: x.to(torch.int32) + 1,
         }, x)  # fmt: skip
 
+    def test_whole_numbers_are_exact_in_powers_and_logarithms_of_2(self):
+        for n in (torch.arange(-140, 128, device=DEVICE).float(), torch.arange(-500, 500, device=DEVICE).double()):
+            torch._dynamo.reset()
+            power, again = compiled(lambda n: (torch.exp2(n), torch.log2(torch.exp2(n))))(n)
+            self.assertTrue(torch.equal(power, torch.ldexp(torch.ones_like(n), n)))
+            self.assertTrue(torch.equal(again, n))
+
+    def test_an_int64_without_dims_is_as_short_as_what_it_is_combined_with(self):
+        x = torch.arange(4, dtype=torch.int32, device=DEVICE)
+        for number in (5, 2**31 + 5, -(2**31) - 7, 2**33 + 1, -(2**40)):
+            torch._dynamo.reset()
+            n = torch.tensor(number, device=DEVICE)
+            self.each({"add": lambda x, n: x + n, "mul": lambda x, n: n * x, "max": lambda x, n: torch.maximum(x, n)}, x, n)
+
     def test_edges_of_functions(self):
         x = torch.tensor([1e-9, -1e-9, 0.2283236, -3.0, 7.0, -7.5], device=DEVICE)
         whole = torch.tensor([7, -7, 2**31 - 3, -5, 0, 6], dtype=torch.int32, device=DEVICE)
@@ -339,6 +353,9 @@ class Layers(Compile):
         self.each({
             "remainder": lambda x, n, at: (torch.remainder(x, 1.0), torch.remainder(x, -2.5), torch.remainder(x, x % 2 + 1)),
             "of integers": lambda x, n, at: (torch.remainder(n, 4), torch.remainder(n, -4), n % (2**31 - 2)),
+            "quotients": lambda x, n, at: (n // 4, n // -4, torch.div(n, 3, rounding_mode="trunc"), n.long() // 5, n // 1),
+            "floor": lambda x, n, at: (torch.div(at, x, rounding_mode="floor"), 1.0 // at, at // 0.1, at // 0.0, x // at),
+            "powers": lambda x, n, at: torch.exp2(at) - 2.0**at,
             "log1p": lambda x, n, at: torch.log1p(at.abs()),
             "elu": lambda x, n, at: torch.ops.aten.elu(x, 1.5, 2.0, 0.5),
             "half": lambda x, n, at: x.half() == 0.2283236,

@@ -239,14 +239,6 @@ class Rest(Compile):
         self.assertFalse(torch.equal(run(x), y))
         self.assertEqual([len(graph.parts) for graph in report], [1, 1])
 
-    def test_dims_that_change(self):
-        run = torch.compile(lambda x: x * 2 + 1, backend="fusor", dynamic=True)
-        with self.assertLogs("fusor.torch", "WARNING") as logged:
-            for n in (3, 5):
-                x = randn(n, 4)
-                self.close(run(x), x * 2 + 1)
-        self.assertIn("dynamic=False", logged.output[0])
-
     def test_options(self):
         x = randn(8, 8)
         run = torch.compile(lambda x: x @ x, backend="fusor", options={"precision": "strict"})

@@ -13,29 +13,33 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from .. import _fusor
 from .._fusor import DeviceInfo, Error
 from ._aten import without_indices
-from ._constants import fold, without_numbers
+from ._constants import fold, made_again, without_numbers
 from ._convert import Conversion, NotConverted, may_be_stored, refusal
 from ._decompositions import table, whole
 from ._masked import keep_masked_attention
 from ._part import PartModule
 from ._partition import Partition
 from ._program import Program, boxed
+from ._recent import Recent, Sized
 from ._report import GraphReport, Outside, PartReport, counted, outside
+from ._sizes import Sizes
 
 log = logging.getLogger("fusor.torch")
-_plans = {}  # by graph, device and options: equal layers of one process are planned once
+_plans = Recent(1024)  # by graph, device and options: equal layers of one process are planned once
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """What torch.compile(options=...) may say: `precision` of graphs ("exact", "allow_tf32" ...; None follows
     torch.get_float32_matmul_precision()); `rounding` of results of 16 bits inside of a graph: "always", as PyTorch does
-    from op to op, or "stored", where they may be stored; `forbid` and `kernels` as fusor.build takes them."""
+    from op to op, or "stored", where they may be stored; `shapes`, for how many sets of sizes a graph whose dims change
+    keeps what was made; `forbid` and `kernels` as fusor.build takes them."""
 
     precision: str | None = None
     rounding: str = "always"
     forbid: tuple = ()
     kernels: str = "best"
+    shapes: int = 64
 
     @classmethod
     def of(cls, given):
@@ -46,6 +50,8 @@ class Options:
         found = cls(**(given or {}))
         if found.rounding not in ("always", "stored"):
             raise Error(f"backend 'fusor': rounding is 'always' or 'stored', not {found.rounding!r}")
+        if type(found.shapes) is not int or found.shapes < 1:
+            raise Error(f"backend 'fusor': shapes is a number of at least 1, not {found.shapes!r}")
         return dataclasses.replace(found, forbid=tuple(found.forbid))
 
     def precision_on(self, device):
@@ -65,20 +71,31 @@ class Compiler:
 
     def compile(self, kind, module, examples):
         """A function of a list of tensors, as AOT Autograd wants it."""
-        why = _unfit(module, examples)
+        why = _unfit(module)
         if why is not None:
             log.warning("a graph runs eagerly: %s", why)
             self._note(GraphReport(kind, [], [_whole(module, why)]))
-            return boxed(module)
+            return boxed(module, module.graph)
         _give_constants_values(module)
+        sizes = Sizes.of(module)
+        if sizes is None:
+            return self._compiled(kind, module)
+        if self._builds:
+            _info(_device(module))  # of this thread: gradients run in others, which may have no device yet
+        make = lambda numbers: self._compiled(kind, *sizes.specialised(numbers))  # noqa: E731
+        return Sized(sizes, make, lambda: boxed(module, module.graph), self._options.shapes).call
+
+    def _compiled(self, kind, module, sizes=None):
+        """The function of a module whose dims are known, which are so for the sizes."""
         fold(module)
         partition, made, report = self._parts(kind, module.graph, _device(module))
+        report.sizes = sizes or {}
         self._note(report)
         for each in report.outside:
             log.info("%s: PyTorch runs %d x %s: %s", kind, each.count, each.op, each.reason)
         if not self._builds:
             without_numbers(module)
-            return boxed(module)
+            return boxed(module, module.graph)
         return Program(module, partition, made).call
 
     def _parts(self, kind, graph, device):
@@ -120,15 +137,14 @@ class Compiler:
         name = f"part {part.level}"
         rounds = may_be_stored if self._options.rounding == "stored" else lambda node: True
         precision = self._options.precision_on(device.type)
-        conversion = Conversion(name, precision, lambda node: partition.is_outside(node, part), rounds)
+        conversion = Conversion(name, precision, device.type, lambda node: partition.is_outside(node, part), rounds)
         return conversion.finish(part.outputs, part.nodes)
 
     def _plan(self, graph, device):
-        where = DeviceInfo.cpu() if device.type == "cpu" else _current(device)
-        key = (graph.to_json(), where.name, self._options)
-        if key not in _plans:
-            _plans[key] = _fusor.build(graph, where, forbid=list(self._options.forbid), kernels=self._options.kernels)
-        return _plans[key]
+        where = _info(device)
+        forbid, kernels = self._options.forbid, self._options.kernels
+        key = (graph.to_json(), where.name, forbid, kernels)
+        return _plans.get(key, lambda: _fusor.build(graph, where, forbid=list(forbid), kernels=kernels))
 
     def stages(self):
         """How AOT Autograd is to compile forward and backward graphs: its arguments."""
@@ -143,13 +159,18 @@ class Compiler:
 
 def partitioned(joint, examples, **named):
     """The joint graph as a forward and a backward graph, which save what costs least memory. Constants are folded
-    before, so that neither saves them for the other."""
+    before, and those of sizes in each, so that neither saves them for the other."""
     fold(joint)
+    made_again(joint)
     without_indices(joint.graph)
     return min_cut_rematerialization_partition(joint, examples, **named)
 
 
-def _current(device):
+@functools.cache
+def _info(device):
+    """The device that plans are made for."""
+    if device.type == "cpu":
+        return DeviceInfo.cpu()
     with torch.cuda.device(device):
         return DeviceInfo.current()
 
@@ -159,13 +180,8 @@ def _op_of(node):
     return node.args[0] if node.target is operator.getitem else node
 
 
-def _unfit(module, examples):
+def _unfit(module):
     """Why a graph cannot be compiled at all, or None."""
-    if any(isinstance(each, (torch.SymInt, torch.SymFloat)) for each in examples):
-        return "its dims change from call to call; compile with dynamic=False for one plan for each"
-    for each in examples:
-        if isinstance(each, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in each.shape):
-            return "its dims change from call to call; compile with dynamic=False for one plan for each"
     for node in module.graph.nodes:
         schema = getattr(node.target, "_schema", None)
         if node.op == "call_function" and schema is not None and schema.is_mutable:

@@ -5,20 +5,24 @@ Ranges, comparisons of them and other pointwise ops stay as they are: kernels ma
 sees the masks in them. What has passed through any other op (a cumulative sum, a written slice) is folded.
 """
 
+import itertools
 import math
 import operator
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import CheckpointPolicy
 
 from ._aten import is_pointwise
 from ._convert import is_floating, reads
+from ._symbols import depends_on_call, is_number
 
 MOST_BYTES = 64 << 20  # of one constant
 
 
 def fold(module):
-    """Replaces constants that are expensive to make by tensors of the module."""
+    """Replaces constants that are expensive to make by tensors of the module, in its graph, whose code is not written
+    anew."""
     graph = module.graph
     constant, costly = _constants(module)
     values = {}
@@ -31,7 +35,6 @@ def fold(module):
         if value.untyped_storage().nbytes() <= MOST_BYTES:
             _replace(module, node, value, readers)
     graph.eliminate_dead_code()
-    module.recompile()
 
 
 def _constants(module):
@@ -40,7 +43,7 @@ def _constants(module):
     for node in module.graph.nodes:
         if node.op == "get_attr" and isinstance(_attribute(module, node), torch.Tensor):
             constant.add(node)
-        if node.op != "call_function" or not _is_pure(node):
+        if node.op != "call_function" or not _is_pure(node) or depends_on_call(node):
             continue
         if all(each in constant for each in reads(node)):
             constant.add(node)
@@ -48,6 +51,17 @@ def _constants(module):
             if not is_cheap or any(each in costly for each in reads(node)):
                 costly.add(node)
     return constant, costly
+
+
+def made_again(module):
+    """Has a backward graph make again what depends on sizes alone: what a forward graph saves is folded in neither."""
+    found = set()
+    for node in module.graph.nodes:
+        is_constant = node.op == "get_attr" or (node.op == "call_function" and _is_pure(node))
+        if is_constant and all(each in found or is_number(each) for each in node.all_input_nodes):
+            found.add(node)
+            if depends_on_call(node):
+                node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
 
 
 def _is_pure(node):
@@ -104,10 +118,10 @@ def _narrowed(value):
 
 
 def _replace(module, node, value, readers):
-    name = f"_folded{sum(name.startswith('_folded') for name, _ in module.named_buffers())}"
+    name = next(name for name in map("_folded{}".format, itertools.count()) if not hasattr(module, name))
     module.register_buffer(name, value)
     with module.graph.inserting_before(node):
         made = module.graph.get_attr(name)
-    made.meta = {"val": node.meta["val"].fake_mode.from_tensor(value), "constant": value}
+    made.meta = {"val": node.meta["val"].fake_mode.from_tensor(value, static_shapes=True), "constant": value}
     for reader in readers:
         reader.replace_input_with(node, made)

@@ -10,6 +10,7 @@ from ._aten import (
     BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Pieces, Refused, Repeated, Wide, dims_of,
     ignored_operands, is_pointwise, type_of,
 )  # fmt: skip
+from ._symbols import depends_on_call
 
 log = logging.getLogger("fusor.torch")
 
@@ -17,6 +18,12 @@ log = logging.getLogger("fusor.torch")
 def strides_of(fake):
     """Strides in elements, of which a graph wants at least 1 where they do not repeat an element."""
     return [max(stride, 1) if extent == 1 else stride for extent, stride in zip(fake.shape, fake.stride())] or [1]
+
+
+def is_number_of_run(value, device):
+    """Whether a graph for a device is given a node's value as a number: it is one, or a tensor of one on the host."""
+    is_on_host = isinstance(value, torch.Tensor) and value.dim() == 0 and value.device.type == "cpu"
+    return isinstance(value, torch.SymInt) or (is_on_host and device != "cpu")
 
 
 def is_floating(node):
@@ -53,10 +60,11 @@ class Converted:
 
 
 class Conversion:
-    """One graph that is being made of nodes. `outside(node)` tells which nodes are inputs of it, `rounds(node)` whether
-    a result of 16 bits is rounded inside of it, too."""
+    """One graph that is being made of nodes, for tensors on `device` ("cpu", "cuda"). `outside(node)` tells which nodes
+    are inputs of it, `rounds(node)` whether a result of 16 bits is rounded inside of it, too."""
 
-    def __init__(self, name, precision, outside, rounds=lambda node: True):
+    def __init__(self, name, precision, device, outside, rounds=lambda node: True):
+        self._device = device
         self._rounds = rounds
         self._g = GraphBuilder(name, precision=precision)
         self._outside = outside
@@ -83,7 +91,10 @@ class Conversion:
 
     def _input(self, node):
         fake = node.meta["val"]
-        tensor = self._g.input(node.name, dims_of(fake), type_of(fake.dtype), strides=strides_of(fake))
+        if is_number_of_run(fake, self._device):
+            tensor = self._g.scalar(node.name, "int64" if isinstance(fake, torch.SymInt) else type_of(fake.dtype))
+        else:
+            tensor = self._g.input(node.name, dims_of(fake), type_of(fake.dtype), strides=strides_of(fake))
         self._inputs[node] = tensor
         self._ends.add(tensor)
         return tensor
@@ -164,11 +175,13 @@ def refusal(node, device):
     """Why a node cannot be part of a graph on a device ("cpu", "cuda"); None where it can."""
     if node.op != "call_function":
         return f"{node.op} is no op"
+    if depends_on_call(node):
+        return "a dim or a number depends on data"
     if node.target not in CONVERTERS:
         return "there is no converter"
     try:
         _check(node, device)
-        _try(node)
+        _try(node, device)
     except (Refused, Error) as refused:
         return str(refused)
     except Exception as unexpected:  # a converter that does not know this form of an op must not end a program
@@ -181,19 +194,17 @@ def _check(node, device):
     results = node.meta.get("val")
     fakes = results if isinstance(results, (list, tuple)) else [results]
     operands = [each.meta.get("val") for each in reads(node)]
-    for fake in [*fakes, *operands]:
-        if isinstance(fake, (torch.SymInt, torch.SymFloat)):
-            raise Refused("its dims are not known")
+    for fake in [*fakes, *(each for each in operands if not is_number_of_run(each, device))]:
         if isinstance(fake, torch.Tensor) and fake.device.type != device:
             raise Refused(f"it is on {fake.device.type}, its graph on {device}")
     if isinstance(results, torch.Tensor) and results.numel() == 0:
         raise Refused("its result is empty")
 
 
-def _try(node):
+def _try(node, device):
     """Converts the node alone and validates the graph."""
     picks = [user for user in node.users if user.target is operator.getitem]
-    conversion = Conversion(node.name, "exact", lambda each: each is not node and each not in picks)
+    conversion = Conversion(node.name, "exact", device, lambda each: each is not node and each not in picks)
     results, fakes = conversion.value(node), node.meta["val"]
     if isinstance(fakes, torch.Tensor):
         conversion.finish([node])

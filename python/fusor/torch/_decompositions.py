@@ -5,6 +5,8 @@ import functools
 
 import torch
 from torch._decomp import core_aten_decompositions
+from torch._decomp.decompositions import upsample_compute_output_size
+from torch._prims_common import suggest_memory_format
 
 from ._aten import CONVERTERS, overload
 
@@ -51,18 +53,51 @@ _EARLY = [
 ]
 
 
+def _by_size(found):
+    """Interpolation by a size or by factors as the op that takes a size: PyTorch's own function for it takes no
+    symbols."""
+    sized = found.overloadpacket.default
+
+    def interpolate(x, output_size, *rest):
+        *corners, factors = rest
+        size = upsample_compute_output_size(x.size(), output_size, factors)
+        return sized(x, size, *corners, *(factors or [None] * len(size)))
+
+    return interpolate
+
+
+def _backward_of_bilinear(dy, output_size, input_size, *rest):
+    """Dims and strides of the gradient, which PyTorch's own function gives for numbers alone."""
+    place = suggest_memory_format(dy)
+    return torch.empty(input_size, dtype=dy.dtype, device=dy.device, memory_format=place)
+
+
+def _kernels():
+    """What traces see as kernels: (overload, key, kernel), the kernel None where there is to be none."""
+    for name in _EARLY:
+        found = overload(name)
+        for key in (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd):
+            if found is not None and key in found.py_kernels:
+                yield found, key, _by_size(found) if found._overloadname == "vec" else None
+    yield overload("upsample_bilinear2d_backward"), torch._C.DispatchKey.Meta, _backward_of_bilinear
+
+
 @contextlib.contextmanager
 def whole():
     """While a model is traced, interpolation stays one op."""
     kept = []
-    for found in filter(None, map(overload, _EARLY)):
-        for key in (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd):
-            if key in found.py_kernels:
-                kept.append((found, key, found.py_kernels.pop(key)))
-        found._dispatch_cache.clear()
+    for found, key, kernel in list(_kernels()):
+        kept.append((found, key, found.py_kernels.get(key)))
+        _set_kernel(found, key, kernel)
     try:
         yield
     finally:
-        for found, key, kernel in kept:
-            found.py_kernels[key] = kernel
-            found._dispatch_cache.clear()
+        for each in kept:
+            _set_kernel(*each)
+
+
+def _set_kernel(found, key, kernel):
+    found.py_kernels.pop(key, None)
+    if kernel is not None:
+        found.py_kernels[key] = kernel
+    found._dispatch_cache.clear()

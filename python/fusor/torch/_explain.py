@@ -12,11 +12,11 @@ from ._decompositions import whole
 from ._report import Report
 
 
-def explain(model, *inputs, backward=False, options=None, **named):
+def explain(model, *inputs, backward=False, options=None, dynamic=False, **named):
     """Compiles and runs the model once and returns a Report: which graphs it became, their parts, what PyTorch runs
-    and why. With `backward` gradients of the sum of all results are computed, too."""
+    and why. With `backward` gradients of the sum of all results are computed, too; `dynamic` is torch.compile's."""
     report = Report()
-    compiled = torch.compile(model, backend=functools.partial(backend, options=options, report=report), dynamic=False)
+    compiled = torch.compile(model, backend=functools.partial(backend, options=options, report=report), dynamic=dynamic)
     results = compiled(*inputs, **named)
     if backward:
         _total(results).backward()

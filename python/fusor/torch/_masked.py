@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as functional
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 # What a graph of torch.compile calls.
 _NAMES = {functional.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention}
@@ -20,7 +21,7 @@ def _stays(q, k, v, mask, dropout):
     return (
         mask is not None and not mask.requires_grad and dropout == 0 and q.device.type == "cuda"
         and q.dtype in _TYPES and q.dtype == k.dtype == v.dtype and mask.dtype in (torch.bool, q.dtype)
-        and q.dim() == k.dim() == v.dim() == 4 and q.shape[3] == k.shape[3] == v.shape[3]
+        and q.dim() == k.dim() == v.dim() == 4 and all(statically_known_true(q.shape[3] == x.shape[3]) for x in (k, v))
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _fusor
 from ._aten import Filled
+from ._convert import is_number_of_run
 
 ALIGNMENT = 16  # bytes: what a graph may expect of addresses
 
@@ -30,6 +31,13 @@ class Place:
         return self.empty(tensor.device).copy_(tensor)
 
 
+class Number:
+    """In the place of a Place: a number of each run, which the host knows."""
+
+    def arranged(self, given):
+        return given.item() if isinstance(given, torch.Tensor) else given
+
+
 class PartModule(torch.nn.Module):
     """A graph that was converted, planned and loaded: called with its inputs, it returns the list of its results."""
 
@@ -38,7 +46,9 @@ class PartModule(torch.nn.Module):
         self.plan = plan
         self.executable = _fusor.load(plan)
         self.device = device
-        self.places = [Place(node.meta["val"]) for node in converted.inputs]
+        values = [node.meta["val"] for node in converted.inputs]
+        self.places = [Number() if is_number_of_run(each, device.type) else Place(each) for each in values]
+        self.takes_numbers = any(isinstance(place, Number) for place in self.places)
         self._results(converted)
         self.order = self._order(converted)
         self.workspace_bytes = self.executable.workspace_bytes
@@ -76,7 +86,10 @@ class PartModule(torch.nn.Module):
         for position, place in self.written:
             results[position] = place.empty(device)
             tensors.append(results[position])
-        pointers = [tensor.data_ptr() for tensor in tensors]
+        if self.takes_numbers:
+            pointers = [each.data_ptr() if isinstance(each, torch.Tensor) else each for each in tensors]
+        else:
+            pointers = [tensor.data_ptr() for tensor in tensors]
         self._run([pointers[i] for i in self.order])
         return results
 

@@ -6,7 +6,7 @@ import torch
 
 from ._partition import EAGER, PART, RESULT, SOURCE, VIEW
 
-_captured = set()  # modules whose calls went into CUDA graphs
+_captured = set()  # calls that went into CUDA graphs
 
 
 class Program:
@@ -35,10 +35,10 @@ class Program:
                     self._copy(node)
         self._copy(nodes[-1])
         for at, (part, _) in self._made.items():
-            root.add_submodule(f"part{at}", part)
-        module = torch.fx.GraphModule(root, self._new)
+            root.add_module(f"part{at}", part)
+        call = boxed(root, self._new)
         on_gpu = any(part.device.type == "cuda" for part, _ in self._made.values())
-        return kept_by_captures(module, boxed(module)) if on_gpu else boxed(module)
+        return kept_by_captures(call) if on_gpu else call
 
     def _copy(self, node):
         self._there[node] = self._new.node_copy(node, self._outside)
@@ -58,29 +58,28 @@ class Program:
             self._there[node] = self._new.call_function(operator.getitem, (called, position))
 
 
-def kept_by_captures(module, call):
-    """The call, which keeps its module where it goes into a CUDA graph: the graph runs its kernels and reads its
-    constants when torch.compile may have forgotten it, and nobody says when the graph itself goes."""
+def kept_by_captures(call):
+    """The call, which is kept where it goes into a CUDA graph: the graph runs its kernels and reads its constants when
+    torch.compile may have forgotten it, and nobody says when the graph itself goes."""
 
     def run(arguments):
         if torch.cuda.is_current_stream_capturing():
-            _captured.add(module)
+            _captured.add(call)
         return call(arguments)
 
     run._boxed_call = True
     return run
 
 
-def boxed(module):
-    """The module as a function of one list, which it empties: tensors go as soon as nobody reads them."""
+def boxed(root, graph):
+    """A graph as a function of one list, which it empties: tensors go as soon as nobody reads them."""
     codegen = getattr(torch.fx.graph, "_BoxedCodeGen", None)
     if codegen is None:
         from torch._functorch.aot_autograd import make_boxed_func
 
-        module.recompile()
-        return make_boxed_func(module.forward)
-    module.graph.set_codegen(codegen())
-    module.recompile()
+        return make_boxed_func(torch.fx.GraphModule(root, graph).forward)
+    graph.set_codegen(codegen())
+    module = torch.fx.GraphModule(root, graph)
 
     def run(arguments):
         return module.forward(arguments)

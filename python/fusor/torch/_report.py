@@ -26,14 +26,18 @@ class Outside:
 
 @dataclasses.dataclass
 class GraphReport:
-    """One graph of PyTorch's: `kind` is "inference", "forward" or "backward"."""
+    """One graph of PyTorch's: `kind` is "inference", "forward" or "backward"; `sizes` are, where dims change from call
+    to call, those that it was made for, by name."""
 
     kind: str
     parts: list = dataclasses.field(default_factory=list)
     outside: list = dataclasses.field(default_factory=list)
+    sizes: dict = dataclasses.field(default_factory=dict)
 
     def __str__(self):
-        lines = [f"{self.kind}: {len(self.parts)} part{'' if len(self.parts) == 1 else 's'}"]
+        sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
+        where = f" for {sizes}" if sizes else ""
+        lines = [f"{self.kind}{where}: {len(self.parts)} part{'' if len(self.parts) == 1 else 's'}"]
         for part in self.parts:
             lines.append(f"  graph of {len(part.graph.ops)} ops for {sum(part.ops.values())} of PyTorch's")
         for each in self.outside:

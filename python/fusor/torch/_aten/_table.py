@@ -67,6 +67,21 @@ class Pieces:
         return found[0] if len(found) == 1 else g.concatenate(found, self.axis)
 
 
+class Results:
+    """Several results, each made by a function when it is first read: a graph has none that nobody reads."""
+
+    def __init__(self, makers):
+        self._makers, self._made = list(makers), {}
+
+    def __len__(self):
+        return len(self._makers)
+
+    def __getitem__(self, place):
+        if place not in self._made:
+            self._made[place] = self._makers[place]()
+        return self._made[place]
+
+
 class Repeated:
     """A tensor each of whose entries along an axis is there `times` times, one behind the other: shared heads."""
 
@@ -82,8 +97,10 @@ class Repeated:
 
 
 def overload(name):
-    """The overload of aten that "add.Tensor" names; None where this PyTorch has none."""
+    """The overload of aten that "add.Tensor" names, or of prims ("prims.name"); None where this PyTorch has none."""
     packet, _, which = name.partition(".")
+    if packet == "prims":
+        return getattr(getattr(torch.ops.prims, which, None), "default", None)
     found = getattr(torch.ops.aten, packet, None)
     return None if found is None else getattr(found, which or "default", None)
 

@@ -13,7 +13,19 @@ def pointwise(c, mode, *operands, **attributes):
     refuse_if(c.fake.dtype in WRAPS, "8-bit integers wrap around in PyTorch and saturate here")
     if c.is_real:
         operands = [_real(c, x) for x in operands]
+    if c.fake.dtype == torch.int32:
+        operands = [_short(c, x) for x in operands]
     return getattr(c.g, mode)(*operands, type=c.type, **attributes)
+
+
+def _short(c, x):
+    """An int64 without dims beside int32 is one, too: what does not fit wraps around."""
+    if not isinstance(x, Tensor) or x.type.name != "i64" or math.prod(x.dims) > 1:
+        return x
+    rest = c.g.mod(x, 2**32)
+    rest = c.g.binary_select(c.g.sub(rest, 2**32), rest, c.g.cmp_ge(rest, 2**31))
+    rest = c.g.binary_select(c.g.add(rest, 2**32), rest, c.g.cmp_lt(rest, -(2**31)))
+    return c.g.identity(rest, type="int32")
 
 
 def _real(c, x):
@@ -73,9 +85,40 @@ def div(c, a, b):
 def div_mode(c, a, b, rounding_mode=None):
     if rounding_mode is None:
         return div(c, a, b)
-    refuse_if(not c.is_real, f"division of integers, rounded by '{rounding_mode}'")
-    quotient = c.g.div(_real(c, a), _real(c, b))
-    return c.g.floor(quotient, type=c.type) if rounding_mode == "floor" else _trunc(c, quotient)
+    if not c.is_real:
+        return _integer_division(c, a, b, rounding_mode)
+    a, b = _real(c, a), _real(c, b)
+    return _trunc(c, c.g.div(a, b)) if rounding_mode == "trunc" else _floor_division(c, a, b)
+
+
+def _floor_division(c, a, b):
+    """As PyTorch does: what divides evenly is divided, so that 1 / 0.1, which rounds to 10, gives 9. Infinities have no
+    remainder, by 0 is a plain division."""
+    if not isinstance(b, Tensor) and b == 0:
+        return c.g.div(a, b, type=c.type)
+    rest = c.g.mod(a, b)
+    turns = _has_other_sign(c, rest, b)
+    quotient = c.g.sub(c.g.div(c.g.sub(a, rest), b), c.g.identity(turns, type="fp32"))
+    below = c.g.floor(quotient)
+    whole = c.g.add(below, c.g.identity(c.g.cmp_gt(c.g.sub(quotient, below), 0.5), type="fp32"))
+    if not isinstance(b, Tensor):
+        return c.g.identity(whole, type=c.type)
+    return c.g.binary_select(c.g.div(a, b), whole, c.g.cmp_eq(b, 0.0), type=c.type)
+
+
+def _integer_division(c, a, b, rounding_mode):
+    refuse_if(isinstance(b, Tensor) or b == 0, "division of integers by what may be 0, an error in PyTorch")
+    refuse_if(c.fake.dtype not in (torch.int32, torch.int64), "division of short integers")
+    quotient = c.g.div(a, int(b))
+    if rounding_mode == "floor":
+        quotient = c.g.sub(quotient, c.g.identity(_has_other_sign(c, c.g.mod(a, int(b)), b), type=quotient.type))
+    return c.g.identity(quotient, type=c.type)
+
+
+def _has_other_sign(c, rest, b):
+    """Whether a remainder that is not 0 has another sign than what was divided by."""
+    is_below = c.g.cmp_lt(b, 0, type="int32") if isinstance(b, Tensor) else int(b < 0)
+    return c.g.logical_and(c.g.cmp_neq(rest, 0), c.g.cmp_neq(c.g.cmp_lt(rest, 0, type="int32"), is_below))
 
 
 @converts("trunc")
@@ -93,9 +136,7 @@ def remainder(c, a, b):
     if c.is_real:
         a, b = _real(c, a), _real(c, b)
     rest = c.g.mod(a, b)
-    is_below = b < 0 if not isinstance(b, Tensor) else c.g.cmp_lt(b, 0, type="int32")
-    differs = c.g.cmp_neq(c.g.cmp_lt(rest, 0, type="int32"), int(is_below) if isinstance(is_below, bool) else is_below)
-    turns = c.g.logical_and(c.g.cmp_neq(rest, 0), differs)
+    turns = _has_other_sign(c, rest, b)
     return pointwise(c, "binary_select", c.g.add(rest, b), rest, turns)
 
 
@@ -207,7 +248,11 @@ def rounded(c, x):
 
 @converts("log2")
 def log2(c, x):
-    return pointwise(c, "mul", c.g.log(_real(c, x)), 1 / math.log(2))
+    """Powers of 2 give whole numbers."""
+    x = _real(c, x)
+    y = c.g.mul(c.g.log(x), 1 / math.log(2))
+    whole = c.g.floor(c.g.add(y, 0.5))
+    return c.g.binary_select(whole, y, c.g.cmp_eq(c.g.pow(2.0, whole), x), type=c.type)
 
 
 @converts("log10")
@@ -217,7 +262,7 @@ def log10(c, x):
 
 @converts("exp2")
 def exp2(c, x):
-    return pointwise(c, "exp", c.g.mul(_real(c, x), math.log(2)))
+    return pointwise(c, "pow", 2.0, x)
 
 
 @converts("expm1")
@@ -371,7 +416,11 @@ def threshold_backward(c, dy, x, threshold):
 def _rounded(c, b):
     """A number as PyTorch compares it with a tensor of reals: rounded to the tensor's dtype."""
     dtype = c.operand(0).dtype
-    return b if isinstance(b, Tensor) or not dtype.is_floating_point else torch.tensor(b, dtype=dtype).item()
+    if not dtype.is_floating_point:
+        return b
+    if isinstance(b, Tensor):
+        return c.g.identity(b, type=type_of(dtype)) if b.type.name == "i64" and math.prod(b.dims) == 1 else b
+    return torch.tensor(b, dtype=dtype).item()
 
 
 def _comparisons(**modes):

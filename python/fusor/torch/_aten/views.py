@@ -1,9 +1,10 @@
 """Owns the conversion of views: other dims, other orders, parts of a tensor, repetitions."""
 
 import builtins
+import itertools
 import math
 
-from ._table import Pieces, Repeated, Wide, converts, refuse_if, type_of
+from ._table import Pieces, Repeated, Results, Wide, converts, refuse_if, type_of
 
 
 @converts("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims",
@@ -128,9 +129,11 @@ def select(c, x, dim, index):
     return c.reshaped(part(c, x, dim, index, index + 1), c.dims)
 
 
-def _pieces(c, x, sizes, axis):
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return [part(c, x, axis, end - size, end) for size, end in zip(sizes, ends)]
+def _pieces(c, x, sizes, axis, finish=lambda piece: piece):
+    ends = list(itertools.accumulate(sizes))
+    return Results(
+        lambda size=size, end=end: finish(part(c, x, axis, end - size, end)) for size, end in zip(sizes, ends)
+    )
 
 
 @converts("split.Tensor", "split_with_sizes", "unsafe_split.Tensor", "chunk", floating=True)
@@ -141,7 +144,7 @@ def split(c, x, size, dim=0):
 
 @converts("unbind.int", floating=True)
 def unbind(c, x, dim=0):
-    return [c.reshaped(piece, c.fake[0].shape) for piece in _pieces(c, x, [1] * len(c.fake), dim)]
+    return _pieces(c, x, [1] * len(c.fake), dim, lambda piece: c.reshaped(piece, c.fake[0].shape))
 
 
 @converts("cat")
