@@ -36,6 +36,8 @@ constexpr auto kFormulas = std::to_array<std::string_view>({
 constexpr auto kMeanings = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"normal_cdf(", "normal_cdf(t) = (1 + erf(t / sqrt(2))) / 2"},
     {"normal_pdf(", "normal_pdf(t) = exp(-t * t / 2) / sqrt(2 * pi)"},
+    {"gated_slope(",
+     "gated_slope(u, v) = sigmoid(u) * (1 + v * sigmoid(-u)); sigmoid(t) = 1 / (1 + exp(-t))"},
     {"logistic_slope(", "logistic_slope(t) = sigmoid(t) * (1 - sigmoid(t))"},
     {" sigmoid(", "sigmoid(t) = 1 / (1 + exp(-t))"},
     {"expm1(", "expm1(t) = exp(t) - 1"},

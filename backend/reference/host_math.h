@@ -179,6 +179,12 @@ struct HostMath {
     const T tail = std::exp(-std::fabs(a));
     return tail / ((T(1) + tail) * (T(1) + tail));
   }
+  // sigmoid(u) * (1 + v * sigmoid(-u)), both of one exponential of a non-positive number.
+  template <class T>
+  static T gated_slope(T u, T v) {
+    const T tail = std::exp(-std::fabs(u)), larger = T(1) / (T(1) + tail), smaller = tail / (T(1) + tail);
+    return u < T(0) ? smaller * (T(1) + v * larger) : larger * (T(1) + v * smaller);
+  }
   // Within -bound and bound; NaN stays.
   template <class T>
   static T clip(T a, T bound) {

@@ -88,6 +88,12 @@ struct Exact {
     const T tail = exp(-abs(a));
     return tail / ((T(1) + tail) * (T(1) + tail));
   }
+  // sigmoid(u) * (1 + v * sigmoid(-u)), both of one exponential of a non-positive number.
+  template <class T>
+  FUSOR_DEVICE T gated_slope(T u, T v) {
+    const T tail = exp(-abs(u)), larger = T(1) / (T(1) + tail), smaller = tail / (T(1) + tail);
+    return u < T(0) ? smaller * (T(1) + v * larger) : larger * (T(1) + v * smaller);
+  }
   // Within -bound and bound; NaN stays.
   template <class T>
   FUSOR_DEVICE T clip(T a, T bound) {
@@ -208,6 +214,7 @@ struct Short : Exact {
   using Exact::erf;
   using Exact::exp;
   using Exact::expm1;
+  using Exact::gated_slope;
   using Exact::log;
   using Exact::log1p;
   using Exact::logistic_slope;
@@ -233,6 +240,12 @@ struct Short : Exact {
     const float tail = exp2_short(::fabsf(a) * -kLog2E<float>);
     const float scale = reciprocal_short(1.0f + tail);
     return tail * scale * scale;
+  }
+  FUSOR_DEVICE float gated_slope(float u, float v) {
+    const float tail = exp2_short(::fabsf(u) * -kLog2E<float>);
+    const float larger = reciprocal_short(1.0f + tail), smaller = tail * larger;
+    const float own = u < 0.0f ? smaller : larger, other = u < 0.0f ? larger : smaller;
+    return multiply_add(own * v, other, own);
   }
 
   // Where the closed forms below would subtract numbers that are nearly equal, the first terms of the series.
