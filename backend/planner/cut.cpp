@@ -87,29 +87,40 @@ void keep_other_shapes_with_readers(const Graph& graph, const FoldedGraph& folde
   std::ranges::sort(second);
 }
 
-// A value behind a contraction need not be stored where the second part alone reads it, and reads all that it
-// is made of as well: it is computed there. The square of a result whose statistics are taken is such a
-// value.
+// A value behind a contraction need not be stored where the second part alone reads it, and reads or finds in
+// memory all that it is made of: it is computed there, with what leads to it alone. The square of a result
+// whose statistics are taken is such a value, and the product of a gradient and what a norm made in the
+// forward pass.
 void give_values_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
   std::vector<int>& first = cut.first;
   std::vector<int>& second = cut.second;
   if (contractions_in(graph, first).empty() || !contractions_in(graph, second).empty()) return;
   const auto is_read_there = [&](int reader) { return position_in(second, reader) >= 0; };
-  const auto is_at_hand = [&](int tensor) {
-    const int producer = folded.index.producer(tensor);
-    return producer < 0 || position_in(first, producer) < 0 || !graph.tensors[tensor].is_virtual() ||
-           std::ranges::any_of(folded.index.consumers(tensor), is_read_there);
+  const auto may_move = [&](int op) {
+    const int y = graph.ops[op].outputs[0];
+    return std::holds_alternative<Pointwise>(graph.ops[op].attributes) && graph.tensors[y].is_virtual() &&
+           !folded.index.consumers(y).empty();
   };
-  for (size_t i = first.size(); i-- > 0;) {
-    const Op& op = graph.ops[first[i]];
-    const auto readers = folded.index.consumers(op.outputs[0]);
-    if (!std::holds_alternative<Pointwise>(op.attributes) || !graph.tensors[op.outputs[0]].is_virtual() ||
-        readers.empty() || !std::ranges::all_of(readers, is_read_there) ||
-        !std::ranges::all_of(op.inputs, is_at_hand))
-      continue;
-    second.insert(std::ranges::lower_bound(second, first[i]), first[i]);
-    first.erase(first.begin() + static_cast<std::ptrdiff_t>(i));
-  }
+  std::vector<int> given, before;
+  std::ranges::copy_if(first, std::back_inserter(given), may_move);
+  do {
+    before = given;
+    const auto moves = [&](int op) { return position_in(before, op) >= 0; };
+    const auto is_at_hand = [&](int tensor) {
+      const int producer = folded.index.producer(tensor);
+      return producer < 0 || position_in(first, producer) < 0 || moves(producer) ||
+             !graph.tensors[tensor].is_virtual() ||
+             std::ranges::any_of(folded.index.consumers(tensor), is_read_there);
+    };
+    std::erase_if(given, [&](int op) {
+      const auto goes_there = [&](int reader) { return is_read_there(reader) || moves(reader); };
+      return !std::ranges::all_of(folded.index.consumers(graph.ops[op].outputs[0]), goes_there) ||
+             !std::ranges::all_of(graph.ops[op].inputs, is_at_hand);
+    });
+  } while (given.size() < before.size());
+  std::erase_if(first, [&](int op) { return position_in(given, op) >= 0; });
+  second.insert(second.end(), given.begin(), given.end());
+  std::ranges::sort(second);
 }
 
 // Values that the second part alone reads are computed there, with all that leads to them alone, where what

@@ -243,6 +243,28 @@ TEST(Choose, StatisticsBehindAConvolutionShareAPass) {
   EXPECT_LT(plan.workspace_bytes, 8 * 64 * 28 * 28);
 }
 
+// The backward pass of a norm in front of a depthwise convolution: its sums read the gradient and the norm's
+// operand; their product is not stored.
+TEST(Choose, ProductsBehindAConvolutionAreComputedWhereTheyAreAddedUp) {
+  GraphBuilder g;
+  const Dims dims{32, 96, 56, 56}, channels{1, 96, 1, 1};
+  const Tensor dy = g.input("dy", {32, 96, 28, 28}, DataType::bf16, Layout::nhwc);
+  const Tensor w = g.input("w", {96, 1, 3, 3}, DataType::bf16);
+  const Tensor dx = g.conv_dgrad(dy, w, dims, {.padding = {1, 1}, .stride = {2, 2}, .groups = 96});
+  const Tensor slope =
+      g.swish_bwd(dx, g.input("a", dims, DataType::bf16, Layout::nhwc), {.type = DataType::bf16});
+  const Tensor apart =
+      g.sub(g.input("x", dims, DataType::bf16, Layout::nhwc), g.input("mean", channels, DataType::f32));
+  const Tensor normed = g.mul(apart, g.input("inv_std", channels, DataType::f32));
+  const Tensor sum = g.reduce(slope, ReductionMode::add, {0, 2, 3});
+  const Tensor product = g.reduce(g.mul(slope, normed), ReductionMode::add, {0, 2, 3});
+  g.output(slope, {.name = "slope", .layout = Layout::nhwc});
+  const Plan plan =
+      build(g.finish({sum, product}), DeviceInfo::named("H200"), BuildOptions{.compile = false});
+  EXPECT_EQ(plan.fusions.size(), 2U);
+  EXPECT_LT(plan.workspace_bytes, element_count(dims));
+}
+
 // Totals that no pass over rows leaves have one pass of their own together, which reads what the gradient
 // reads: nothing of the size of x is stored between the two.
 TEST(Choose, TotalsOfNormsShareAPassThatReadsWhatIsGiven) {
