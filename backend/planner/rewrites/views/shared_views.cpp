@@ -8,6 +8,7 @@
 
 #include "backend/planner/rewrites/views/unread_views.h"
 #include "core/attributes.h"
+#include "core/graph_index.h"
 #include "core/ops/expansion.h"
 
 namespace fusor {
@@ -38,11 +39,12 @@ int reshaped_back(const Graph& graph, const Op& view, const std::map<int, const 
   return -1;
 }
 
-// Whether the view is a reshape of a reshape: it reads what that one does then.
-bool skip_reshape(Op& view, const std::map<int, const Op*>& makers) {
+// Whether the view is a reshape of a reshape that nobody else reads: it reads what that one does then.
+bool skip_reshape(Op& view, const std::map<int, const Op*>& makers, const GraphIndex& index) {
   const auto maker = makers.find(view.inputs[0]);
   if (!std::holds_alternative<Reshape>(view.attributes) || maker == makers.end() ||
-      !std::holds_alternative<Reshape>(maker->second->attributes))
+      !std::holds_alternative<Reshape>(maker->second->attributes) ||
+      index.consumers(view.inputs[0]).size() != 1)
     return false;
   view.inputs[0] = maker->second->inputs[0];
   return true;
@@ -55,13 +57,14 @@ bool share_views(Graph& graph) {
   std::map<int, std::vector<const Op*>> views;  // by operand, in order
   std::map<int, const Op*> makers;              // of views
   std::map<int, int> instead;                   // of results that are read no more
+  const GraphIndex index(graph);                // as the graph was
   bool skips = false;
   for (Op& op : graph.ops) {
     for (int& input : op.inputs)
       if (const auto known = instead.find(input); known != instead.end()) input = known->second;
     const int y = op.outputs[0];
     if (!is_view(op.attributes) || !graph.tensors[static_cast<size_t>(y)].is_virtual()) continue;
-    skips = skip_reshape(op, makers) || skips;
+    skips = skip_reshape(op, makers, index) || skips;
     makers.emplace(y, &op);
     if (const int x = reshaped_back(graph, op, makers); x >= 0) {
       instead.emplace(y, x);

@@ -64,5 +64,14 @@ TEST(SharedViews, AReshapeOfAReshapeReadsWhatThatOneDoes) {
   EXPECT_FALSE(share_views(graph));
 }
 
+// A shape that others read stays between the two: all of them lie as it does.
+TEST(SharedViews, AReshapeOfAReshapeThatOthersReadStays) {
+  GraphBuilder g;
+  const Tensor x = g.relu(g.input("x", {4, 6}, DataType::f32));
+  const Tensor between = g.reshape(x, {24});
+  Graph graph = g.finish({g.exp(g.reshape(between, {2, 12})), g.exp(between)});
+  EXPECT_FALSE(share_views(graph));
+}
+
 }  // namespace
 }  // namespace fusor
