@@ -33,16 +33,6 @@ void mark_whole_vectors(const Fusion& fusion, Expr& site, int axis, int64_t widt
   for (Store& result : site.stores) mark(result.access);
 }
 
-bool fits_short_forms(const Expr& site) {
-  const auto is_short = [](DataType type) { return is_real(type) && info(type).bits <= 16; };
-  if (!site.yields.empty()) return is_short(yielded_node(site).type);
-  // What is reduced is rounded first.
-  return std::ranges::all_of(site.stores, [&](const Store& result) {
-    const Node* const total = reduction_of(site, result);
-    return is_short(total ? site.node(total->args[0]).type : result.type);
-  });
-}
-
 std::vector<Guard> guards_of(const Fusion& fusion, std::initializer_list<VectorSite> sites) {
   std::vector<Guard> guards;
   for (size_t i = 0; i < fusion.operands.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "backend/engines/short_forms.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 #include "core/support.h"
@@ -17,8 +18,6 @@ bool moves_whole_vectors(const Access& access, const Operand& operand, DataType 
                          int64_t width);
 /// Sets Access::whole_vectors throughout a site.
 void mark_whole_vectors(const Fusion& fusion, Expr& site, int axis, int64_t width);
-/// Every result (or the value that the site yields, or what is reduced) is a real of 16 bits or less.
-bool fits_short_forms(const Expr& site);
 /// A site whose accesses move in vectors of `width` elements where they are marked so.
 struct VectorSite {
   const Expr& site;

@@ -13,6 +13,7 @@
 #include "backend/engines/elementwise/tiles.h"
 #include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/reach.h"
+#include "backend/engines/short_forms.h"
 #include "core/ceil_div.h"
 
 namespace fusor {
@@ -35,11 +36,6 @@ Dims order_of(const Expr& expr, uint32_t reduced, bool wanted, int last) {
 Dims joined(Dims first, const Dims& second) {
   for (const int64_t axis : second) first.push_back(axis);
   return first;
-}
-
-bool fits_short_forms(const Expr& expr) {
-  return std::ranges::all_of(
-      expr.stores, [](const Store& result) { return is_real(result.type) && byte_size(result.type) <= 2; });
 }
 
 // ---- The plain kernel ----

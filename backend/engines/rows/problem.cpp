@@ -13,6 +13,7 @@
 #include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/picks.h"
 #include "backend/engines/reach.h"
+#include "backend/engines/short_forms.h"
 #include "codegen/text/expr_emitter.h"
 #include "codegen/text/rows/facts.h"
 #include "codegen/text/rows/sizes.h"
@@ -141,20 +142,10 @@ int64_t RowsProblem::rows() const {
 
 int64_t RowsProblem::row_elements() const { return element_count(domain()) / rows(); }
 
-bool fits_short_forms(const KernelSite& site) {
-  const Expr& expr = site.expr;
+bool elements_fit_short_forms(const KernelSite& site) {
   const RowFacts facts(site);
-  std::vector<bool> is_short(expr.nodes.size(), false);
-  for (size_t i = 0; i < expr.nodes.size(); ++i) {
-    const Node& node = expr.nodes[i];
-    is_short[i] = node.kind == Node::Kind::pointwise && facts.places[i] == RowPlace::element &&
-                  info(node.pointwise.mode).sfu > 0;
-    for (const int arg : node.args)
-      if (arg >= 0 && is_short[static_cast<size_t>(arg)]) is_short[i] = true;
-  }
-  return std::ranges::all_of(expr.stores, [&](const Store& store) {
-    return (is_real(store.type) && byte_size(store.type) <= 2) || !is_short[static_cast<size_t>(store.node)];
-  });
+  return fits_short_forms(
+      site.expr, [&](int node) { return facts.places[static_cast<size_t>(node)] == RowPlace::element; });
 }
 
 // Vectors of packed results are whole bytes, which no other thread has elements of.
@@ -228,7 +219,7 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
   problem.has_columns = column_bytes(problem.site) > 0;
   problem.joins = fusion.precision != Precision::strict && has_joins(problem.site);
   problem.index_bits = index_bits(problem.site.expr);
-  problem.site.short_forms = fits_short_forms(problem.site);
+  problem.site.short_forms = elements_fit_short_forms(problem.site);
   problem.widest = widest_vector(problem);
   if (const Store* const store = first_split_byte(problem))
     return Refusal{"whole-byte-stores",

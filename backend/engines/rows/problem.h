@@ -36,9 +36,8 @@ struct RowsProblem {
   int first_of_row() const { return site.kept + (fold > 1 ? 1 : 0); }
 };
 
-/// Short forms err by 1e-5: where only 16 bits of an element's value are seen, and no wider total of special
-/// functions.
-bool fits_short_forms(const KernelSite& site);
+/// Whether short forms will do for elements; what is made of rows is exact.
+bool elements_fit_short_forms(const KernelSite& site);
 
 /// The problem, or why the fusion is none.
 std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const DeviceInfo& device);

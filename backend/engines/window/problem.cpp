@@ -294,7 +294,7 @@ std::variant<Refusal, WindowProblem> window_problem(const Fusion& fusion, const 
   problem.rows = line_along(problem, std::max(0, last - 1));
   if (problem.rows.places == problem.columns.places) problem.rows = {.axis = problem.rows.axis};
   problem.images = axis_of_images(problem);
-  problem.site.short_forms = fits_short_forms(problem.site);
+  problem.site.short_forms = elements_fit_short_forms(problem.site);
   problem.index_bits = index_bits(problem.site.expr);
   problem.widest = widest_vector(problem);
   return problem;

@@ -43,10 +43,6 @@ int64_t config_of(const Fusion& fusion, std::string_view name, const EngineConfi
   return config_value(*launch(lowered(fusion, config)).source, name);
 }
 
-const KernelSite& site(const KernelSource& source, std::string_view name) {
-  return *std::ranges::find(source.sites, name, &KernelSite::name);
-}
-
 // conv_fprop of x [2, groups * channels, 14, 14] with `outputs` channels, 3x3 windows.
 Fusion forward(int64_t outputs, Layout layout, int64_t groups = 1, int64_t alignment = 16,
                int64_t extent = 14) {
@@ -208,15 +204,6 @@ TEST(Direct, PixelsAndTapsAreLoadedOneByOne) {
   const auto width = std::ranges::find(source.config, "a_width", &ConfigValue::name);
   ASSERT_NE(width, source.config.end());
   EXPECT_EQ(width->number(), 1);
-}
-
-TEST(Direct, ShortFormsOnlyWhereResultsHave16BitsOrLess) {
-  const auto epilogue = [](DataType type) {
-    return site(*launch(lowered(matmul(type))).source, "Y").short_forms;
-  };
-  EXPECT_TRUE(epilogue(DataType::f16));
-  EXPECT_TRUE(epilogue(DataType::f8_e5m2));
-  EXPECT_FALSE(epilogue(DataType::f32));
 }
 
 // --- candidates ---
