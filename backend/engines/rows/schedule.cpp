@@ -68,7 +68,8 @@ int resident_blocks(const RowsProblem& problem, const RowsSchedule& s) {
   const DeviceInfo& device = problem.device;
   int64_t blocks = device.max_threads_per_sm / s.knobs.threads;
   blocks = std::min(blocks, device.registers_per_sm / (s.knobs.threads * round_up(s.registers, 8)));
-  const int64_t shared = s.shared_bytes + s.exchange_bytes + 1024;
+  constexpr int64_t kUnit = 128, kOfSystem = 1024;  // bytes that blocks are given at once, and beside theirs
+  const int64_t shared = round_up(s.shared_bytes + s.exchange_bytes, kUnit) + kOfSystem;
   if (device.shared_per_sm > 0) blocks = std::min(blocks, device.shared_per_sm / shared);
   return static_cast<int>(std::clamp<int64_t>(blocks, 1, 32));
 }

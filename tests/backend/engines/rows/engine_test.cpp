@@ -390,6 +390,19 @@ TEST(RowsEngine, ResidentRowsHaveRoomAtOnce) {
   EXPECT_GT(found, 0u);
 }
 
+// Shared memory is given in units of 128 bytes: five blocks of 45632 and 1024 bytes lack 128 bytes of an
+// SM's.
+TEST(RowsEngine, ResidentColumnsHaveRoomInWholeUnits) {
+  const Graph graph = [] {
+    GraphBuilder g;
+    return g.finish({g.reduce(g.input("x", {6304, 2304}, DataType::bf16), ReductionMode::add, {0})});
+  }();
+  for (const EngineCandidate& one : test::candidates(rows_engine(), whole(graph), h200())) {
+    const bool is_that = knob(one, "threads") == 256 && knob(one, "group") == 64 && knob(one, "held") == 4;
+    EXPECT_FALSE(is_that && knob(one, "blocks") == 5);
+  }
+}
+
 // A block combines the channels of a group before it leaves their total to the others.
 TEST(RowsEngine, ResidentBlocksHaveWholeGroups) {
   for (const Dims& dims : {Dims{2, 32, 10, 16384}, Dims{4, 8, 24, 5003}, Dims{3, 2, 20, 2000}}) {
