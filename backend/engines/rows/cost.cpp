@@ -219,9 +219,7 @@ class Turns {
     const double alone = of_thread * fit_.instruction_s * std::max(1.0, threads / 256);
     const double loads =
         s_.is_unrolled() || s_.is_copied() ? 1 : passes_ * static_cast<double>(ceil_div(s_.units, s_.unroll));
-    // Registers have room for the next rows only: each turn waits for them.
-    const double turn = s_.persistent && !s_.in_ring() ? fit_.turn_s : 0;
-    return rounds_ * ((loads - 1) * fit_.latency_s + phases_ * phase_seconds() + alone + turn);
+    return rounds_ * ((loads - 1) * fit_.latency_s + phases_ * phase_seconds() + alone + turn_seconds());
   }
   double start_seconds() const {
     return s_.knobs.cluster == 1 || s_.persistent ? 0 : turns_ / sms() * fit_.cluster_start_s;
@@ -257,6 +255,16 @@ class Turns {
     if (s_.knobs.cluster > 1) return fit_.cluster_phase_s;
     if (s_.exchange_bytes == 0) return fit_.warp_phase_s;
     return fit_.block_phase_s * std::sqrt(static_cast<double>(s_.knobs.threads) / 128);
+  }
+
+  // Registers of blocks that stay have room for the next rows only: each turn waits for them. In a ring they
+  // are there, but a block's barriers, totals and stores follow each other, which shows where a turn has few
+  // bytes.
+  double turn_seconds() const {
+    if (!s_.persistent || (s_.in_ring() && s_.slots() > 1)) return 0;
+    if (!s_.in_ring()) return fit_.turn_s;
+    const double share = std::min(1.0, fit_.ring_turn_bytes / static_cast<double>(s_.ring_turn_bytes()));
+    return fit_.ring_turn_s * share * share;
   }
 
   const RowsProblem& problem_;

@@ -19,7 +19,9 @@ struct RowsFit {
   double cluster_start_s = 0.19e-6;  ///< of an SM, for each block of a cluster
   double parts = 4;                  ///< times that memory moves the totals that blocks leave each other
   double turn_s = 0.25e-6;           ///< of blocks that stay, between rows that registers hold
-  double cluster_end_s = 1e-6;       ///< of clusters that stay, with the logarithm of their blocks
+  double ring_turn_s = 0.45e-6;      ///< between rows that are copied ahead (LN backward of 768, 24 settings)
+  double ring_turn_bytes = 12e3;  ///< of such a turn, above which its bytes take longer (RMS-4096 backward)
+  double cluster_end_s = 1e-6;    ///< of clusters that stay, with the logarithm of their blocks
   double piece_bytes = 128, piece_power = 2;  ///< of pieces of rows in memory, of this many bytes
   double piece = 0.035, held_piece = 0.005;   ///< what they cost more; where rows are held
   double lanes_piece = 0.0085;                ///< where the lanes of a row ask for less (QK-128, 24 settings)
