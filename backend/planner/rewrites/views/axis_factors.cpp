@@ -2,6 +2,7 @@
 #include "backend/planner/rewrites/views/axis_factors.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "backend/planner/kinds.h"
@@ -79,11 +80,19 @@ int AxisFactors::place(int factor) const {
 }
 
 std::vector<std::pair<int, int>> AxisFactors::strange_pairs() const {
+  if (!is_packed_) return joined_pairs();
   std::vector<std::pair<int, int>> pairs;
   for (const std::vector<int>& axis : axes_)
     for (size_t i = 1; i < axis.size(); ++i)
-      if (is_packed_ ? place(axis[i]) != place(axis[i - 1]) + 1 : !are_neighbours(axis[i - 1], axis[i]))
-        pairs.emplace_back(axis[i - 1], axis[i]);
+      if (place(axis[i]) != place(axis[i - 1]) + 1) pairs.emplace_back(axis[i - 1], axis[i]);
+  return pairs;
+}
+
+std::vector<std::pair<int, int>> AxisFactors::joined_pairs() const {
+  std::vector<std::pair<int, int>> pairs;
+  for (const std::vector<int>& axis : axes_)
+    for (size_t i = 1; i < axis.size(); ++i)
+      if (!are_neighbours(axis[i - 1], axis[i])) pairs.emplace_back(axis[i - 1], axis[i]);
   return pairs;
 }
 
@@ -124,20 +133,23 @@ std::optional<SeenAxes> seen_axes(const Graph& graph, const GraphIndex& index, i
   }
   if (views.empty()) return std::nullopt;
   AxisFactors axes(graph.tensors[static_cast<size_t>(root)].dims, is_packed_root(graph, index, root));
-  std::vector<std::pair<int, int>> passed;
+  std::vector<std::pair<int, int>> strange, joined;
   for (auto view = views.rbegin(); view != views.rend(); ++view) {
-    const std::vector<std::pair<int, int>> pairs = axes.strange_pairs();
-    passed.insert(passed.end(), pairs.begin(), pairs.end());
+    std::ranges::copy(axes.strange_pairs(), std::back_inserter(strange));
+    std::ranges::copy(axes.joined_pairs(), std::back_inserter(joined));
     const Op& op = **view;
     if (is_transpose(op))
       axes.transpose(std::get<Transpose>(op.attributes).permutation);
     else if (!axes.reshape(graph.tensors[static_cast<size_t>(op.outputs[0])].dims))
       return std::nullopt;
   }
-  const auto last = axes.strange_pairs();
-  const bool passes = std::ranges::any_of(
-      passed, [&](const auto& pair) { return std::ranges::find(last, pair) == last.end(); });
-  return SeenAxes{root, std::move(axes), passes};
+  const auto passes = [](const auto& passed, const auto& last) {
+    return std::ranges::any_of(passed,
+                               [&](const auto& pair) { return std::ranges::find(last, pair) == last.end(); });
+  };
+  const bool passes_strange = passes(strange, axes.strange_pairs()),
+             passes_joined = passes(joined, axes.joined_pairs());
+  return SeenAxes{root, std::move(axes), passes_strange, passes_joined};
 }
 
 int append_views(std::vector<Op>& ops, Additions& additions, const Graph& graph, int root,

@@ -32,6 +32,9 @@ class AxisFactors {
   /// Pairs of factors that are neighbours in an axis of the value and not in the root, or in an axis of it
   /// where it is not packed: no strides show them where the root lies in memory.
   std::vector<std::pair<int, int>> strange_pairs() const;
+  /// Those that are neighbours in an axis of the value and not in one of the root: no strides show them where
+  /// the root lies in another order.
+  std::vector<std::pair<int, int>> joined_pairs() const;
   /// Whether two factors are one axis of the root, side by side in this order.
   bool are_neighbours(int factor, int next) const;
 
@@ -49,6 +52,7 @@ struct SeenAxes {
   int root;
   AxisFactors axes;
   bool passes_strange_pairs;  ///< some value on the way has a strange pair that this one has not
+  bool passes_joined_pairs;   ///< or a joined one
 };
 
 /// As the graph's ops have it; nothing where the value is no reshape or transpose of another.

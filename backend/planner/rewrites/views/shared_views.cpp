@@ -38,11 +38,21 @@ int reshaped_back(const Graph& graph, const Op& view, const std::map<int, const 
   return -1;
 }
 
-// Whether the view is a reshape of a reshape: it reads what that one does then.
-bool skip_reshape(Op& view, const std::map<int, const Op*>& makers) {
+// How many operands each tensor is.
+std::vector<int> count_reads(const Graph& graph) {
+  std::vector<int> reads(graph.tensors.size(), 0);
+  for (const Op& op : graph.ops)
+    for (const int x : op.inputs)
+      if (x >= 0) ++reads[static_cast<size_t>(x)];
+  return reads;
+}
+
+// Whether the view is the one reader of another reshape, and a reshape: it reads what that one does then.
+bool skip_reshape(Op& view, const std::map<int, const Op*>& makers, const std::vector<int>& reads) {
   const auto maker = makers.find(view.inputs[0]);
   if (!std::holds_alternative<Reshape>(view.attributes) || maker == makers.end() ||
-      !std::holds_alternative<Reshape>(maker->second->attributes))
+      !std::holds_alternative<Reshape>(maker->second->attributes) ||
+      reads[static_cast<size_t>(view.inputs[0])] != 1)
     return false;
   view.inputs[0] = maker->second->inputs[0];
   return true;
@@ -55,13 +65,14 @@ bool share_views(Graph& graph) {
   std::map<int, std::vector<const Op*>> views;  // by operand, in order
   std::map<int, const Op*> makers;              // of views
   std::map<int, int> instead;                   // of results that are read no more
+  const std::vector<int> reads = count_reads(graph);
   bool skips = false;
   for (Op& op : graph.ops) {
     for (int& input : op.inputs)
       if (const auto known = instead.find(input); known != instead.end()) input = known->second;
     const int y = op.outputs[0];
     if (!is_view(op.attributes) || !graph.tensors[static_cast<size_t>(y)].is_virtual()) continue;
-    skips = skip_reshape(op, makers) || skips;
+    skips = skip_reshape(op, makers, reads) || skips;
     makers.emplace(y, &op);
     if (const int x = reshaped_back(graph, op, makers); x >= 0) {
       instead.emplace(y, x);

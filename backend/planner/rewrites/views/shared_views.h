@@ -7,7 +7,7 @@ namespace fusor {
 
 /// Lets all readers of views of one tensor that show the same elements in the same shape read the first of
 /// them, so that contractions of "the same" operand can be siblings: the gate and the value of a SwiGLU
-/// layer, say, each behind a reshape of its own. A reshape of a reshape is one of what that one shows.
+/// layer, say, each behind a reshape of its own. A reshape that is read by another alone goes.
 /// Tensors keep their indices. Whether anything changed.
 bool share_views(Graph& graph);
 

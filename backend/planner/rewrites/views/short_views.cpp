@@ -20,7 +20,9 @@ bool shorten_views(Graph& graph, Additions& additions) {
     const Op& op = graph.ops[i];
     if (!is_reshape(op) && !is_transpose(op)) continue;
     auto seen = seen_axes(graph, index, op.outputs[0]);
-    if (seen && seen->passes_strange_pairs) found.emplace_back(i, *std::move(seen));
+    if (seen && (seen->passes_strange_pairs ||
+                 (seen->passes_joined_pairs && graph.tensors[static_cast<size_t>(seen->root)].is_virtual())))
+      found.emplace_back(i, *std::move(seen));
   }
   if (found.empty()) return false;
   const std::vector<Op> given = std::move(graph.ops);

@@ -8,7 +8,8 @@ namespace fusor {
 
 /// Writes reshapes and transposes that follow each other as one reshape, one transpose and one reshape where
 /// a shape on the way joins axes that are no neighbours in memory, and the last shape does not: such joined
-/// axes are a copy, and nobody needs them. PyTorch's attention writes
+/// axes are a copy, and nobody needs them. A value that is computed need not lie with any axes as neighbours.
+/// PyTorch's attention writes
 ///
 ///     qkv [s, b, h d] -> reshape [s, b h, d] -> transpose [b h, s, d] -> reshape [b, h, s, d]
 ///

@@ -64,5 +64,14 @@ TEST(SharedViews, AReshapeOfAReshapeReadsWhatThatOneDoes) {
   EXPECT_FALSE(share_views(graph));
 }
 
+// A copy that a shape needs is made once.
+TEST(SharedViews, AReshapeThatOthersReadIsReadByAll) {
+  GraphBuilder g;
+  const Tensor x = g.relu(g.input("x", {4, 6}, DataType::f32), {.name = "relu"});
+  const Tensor flat = g.reshape(x, {24});
+  Graph graph = g.finish({g.exp(flat), g.relu(g.reshape(flat, {2, 12}))});
+  EXPECT_FALSE(share_views(graph));
+}
+
 }  // namespace
 }  // namespace fusor

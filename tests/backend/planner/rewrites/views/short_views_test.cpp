@@ -35,6 +35,18 @@ TEST(ShortViews, PartsOfAProductAreSplitWithoutACopy) {
   expect_fusions(g.finish({g.matmul(q, g.transpose(k, {0, 1, 3, 2}))}), 2);
 }
 
+// Gradients of the layer above: what is computed may lie as the concatenation has it, if no shape on the way
+// joins entries and heads.
+TEST(ShortViews, HeadsAreWrittenSideBySideWithoutACopy) {
+  GraphBuilder g;
+  const auto part = [&](const char* name) {
+    const Tensor heads = g.relu(g.input(name, {2, 3, 5, 4}, DataType::f32));
+    const Tensor turned = g.transpose(g.reshape(heads, {6, 5, 4}), {1, 0, 2});
+    return g.reshape(turned, {5, 2, 12});
+  };
+  expect_fusions(g.finish({g.concatenate({part("q"), part("k")}, 2)}), 1);
+}
+
 TEST(ShortViews, AShapeThatTheLastOneNeedsStays) {
   GraphBuilder g;
   const Tensor x = g.relu(g.input("x", {2, 3, 4}, DataType::f32));
