@@ -14,6 +14,7 @@
 #include "backend/planner/rewrites/concatenations/appended_rows.h"
 #include "backend/planner/rewrites/concatenations/joined_slices.h"
 #include "backend/planner/rewrites/concatenations/late_concatenations.h"
+#include "backend/planner/rewrites/concatenations/nested_concatenations.h"
 #include "backend/planner/rewrites/gathers/early_gathers.h"
 #include "backend/planner/rewrites/gathers/gathers_as_totals.h"
 #include "backend/planner/rewrites/gathers/reshaped_gathers.h"
@@ -288,21 +289,28 @@ class Expander {
   // ---- Concatenations ----
 
   // A concatenated tensor is written in place by its producer: it must be virtual, no view, and nowhere else
-  // so placed.
+  // so placed. A concatenation that is part of another one has the places of that.
   void copy_concatenated() {
+    const std::map<int, Nest> nests = nested_concatenations(graph_);
+    std::map<std::pair<int, int>, int> parts;  // by concatenation and place among its operands
     std::vector<bool> placed(graph_.tensors.size(), false);
     std::vector<Op> ops;
-    for (Op& op : graph_.ops) {
+    for (int i = 0; i < static_cast<int>(graph_.ops.size()); ++i) {
+      Op& op = graph_.ops[i];
       if (std::holds_alternative<Concatenate>(op.attributes)) {
+        const auto nested = nests.find(i);
+        const Nest nest = nested == nests.end() ? Nest{i, 0} : nested->second;
         for (int k = 0; k < static_cast<int>(op.inputs.size()); ++k) {
-          const int x = op.inputs[k];
-          if (graph_.tensors[x].is_virtual() && !placed[x]) {
-            placed[x] = true;
-          } else {
-            ops.push_back(copy_before(op, k));
-            placed.resize(graph_.tensors.size(), false);
-            placed[op.inputs[k]] = true;
+          const auto part = parts.find({nest.outer, nest.first + k});
+          if (part != parts.end()) {
+            op.inputs[k] = part->second;
+            continue;
           }
+          const int x = op.inputs[k];
+          if (!graph_.tensors[x].is_virtual() || placed[x]) ops.push_back(copy_before(op, k));
+          placed.resize(graph_.tensors.size(), false);
+          placed[op.inputs[k]] = true;
+          parts.emplace(std::pair(nest.outer, nest.first + k), op.inputs[k]);
         }
       }
       ops.push_back(std::move(op));
