@@ -14,6 +14,7 @@
 #include "backend/planner/rewrites/concatenations/appended_rows.h"
 #include "backend/planner/rewrites/concatenations/joined_slices.h"
 #include "backend/planner/rewrites/concatenations/late_concatenations.h"
+#include "backend/planner/rewrites/concatenations/nested_concatenations.h"
 #include "backend/planner/rewrites/gathers/early_gathers.h"
 #include "backend/planner/rewrites/gathers/gathers_as_totals.h"
 #include "backend/planner/rewrites/gathers/reshaped_gathers.h"
@@ -21,6 +22,7 @@
 #include "backend/planner/rewrites/layouts/channels_last.h"
 #include "backend/planner/rewrites/layouts/result_layout.h"
 #include "backend/planner/rewrites/products/distributed_products.h"
+#include "backend/planner/rewrites/products/patch_products.h"
 #include "backend/planner/rewrites/products/row_order.h"
 #include "backend/planner/rewrites/products/short_products.h"
 #include "backend/planner/rewrites/products/sliced_products.h"
@@ -64,6 +66,14 @@ class Expander {
     simplify_views();
     write_short_products(graph_, additions_);
     read_appended_rows(graph_, additions_);
+    lay_out();
+    // Patches are multiplied as they lie for the convolution.
+    if (!multiply_patches(graph_, additions_)) return;
+    simplify_views();
+    lay_out();
+  }
+
+  void lay_out() {
     lay_out_results(graph_);
     lay_channels_last(graph_, additions_);
   }
@@ -290,21 +300,28 @@ class Expander {
   // ---- Concatenations ----
 
   // A concatenated tensor is written in place by its producer: it must be virtual, no view, and nowhere else
-  // so placed.
+  // so placed. A concatenation that is part of another one has the places of that.
   void copy_concatenated() {
+    const std::map<int, Nest> nests = nested_concatenations(graph_);
+    std::map<std::pair<int, int>, int> parts;  // by concatenation and place among its operands
     std::vector<bool> placed(graph_.tensors.size(), false);
     std::vector<Op> ops;
-    for (Op& op : graph_.ops) {
+    for (int i = 0; i < static_cast<int>(graph_.ops.size()); ++i) {
+      Op& op = graph_.ops[i];
       if (std::holds_alternative<Concatenate>(op.attributes)) {
+        const auto nested = nests.find(i);
+        const Nest nest = nested == nests.end() ? Nest{i, 0} : nested->second;
         for (int k = 0; k < static_cast<int>(op.inputs.size()); ++k) {
-          const int x = op.inputs[k];
-          if (graph_.tensors[x].is_virtual() && !placed[x]) {
-            placed[x] = true;
-          } else {
-            ops.push_back(copy_before(op, k));
-            placed.resize(graph_.tensors.size(), false);
-            placed[op.inputs[k]] = true;
+          const auto part = parts.find({nest.outer, nest.first + k});
+          if (part != parts.end()) {
+            op.inputs[k] = part->second;
+            continue;
           }
+          const int x = op.inputs[k];
+          if (!graph_.tensors[x].is_virtual() || placed[x]) ops.push_back(copy_before(op, k));
+          placed.resize(graph_.tensors.size(), false);
+          placed[op.inputs[k]] = true;
+          parts.emplace(std::pair(nest.outer, nest.first + k), op.inputs[k]);
         }
       }
       ops.push_back(std::move(op));

@@ -60,9 +60,27 @@ bool has_own_buffer(const FoldedGraph& folded, int tensor) {
   return folded.placements[tensor].buffer == tensor;
 }
 
+// Whether the inputs of a concatenation lie side by side already, as part of a larger one: so does it then.
+bool lies_in_another(const Graph& graph, const Op& op, int axis, const FoldedGraph& folded) {
+  const int y = op.outputs[0];
+  if (!graph.tensors[y].is_virtual() || !has_own_buffer(folded, y) || op.inputs.empty()) return false;
+  Placement next = folded.placements[op.inputs[0]];
+  return std::ranges::all_of(op.inputs, [&](int input) {
+    const Placement& place = folded.placements[input];
+    const bool follows = !has_own_buffer(folded, input) && place.buffer == next.buffer &&
+                         place.offset == next.offset && place.strides == next.strides;
+    next.offset += graph.tensors[input].dims[axis] * place.strides[axis];
+    return follows;
+  });
+}
+
 // Puts the inputs of a concatenation side by side into its result.
 void place_concatenated(const Graph& graph, const Op& op, const Concatenate& concatenate,
                         FoldedGraph& folded) {
+  if (lies_in_another(graph, op, static_cast<int>(concatenate.axis), folded)) {
+    folded.placements[op.outputs[0]] = folded.placements[op.inputs[0]];
+    return;
+  }
   Placement place = folded.placements[op.outputs[0]];
   const int axis = static_cast<int>(concatenate.axis);
   for (const int input : op.inputs) {

@@ -84,8 +84,8 @@ class Chains {
   }
 
   // The one matmul that the first operand of `second` waits for, first, and the ops on the way; nothing where
-  // they are not that. All work over the product, or over its rows. Views and gathers of what the product is
-  // no part of are operands, which lie in memory.
+  // they are not that. All work over the product, or over its rows. Values that the product is no part of are
+  // operands, which lie in memory: views and gathers, what others read as well, and what no chain computes.
   std::optional<std::vector<int>> ops_between(int second) const {
     std::vector<int> ops, waiting, stored;
     int first = -1;
@@ -93,19 +93,13 @@ class Chains {
     const auto visit = [&](int tensor) {
       const int producer = folded_.index.producer(tensor);
       if (producer < 0 || std::ranges::find(ops, producer) != ops.end()) return true;
-      const Op& op = graph_.ops[producer];
-      const bool may_leave = graph_.tensors[tensor].dims.back() == 1;
-      if (folded_.folded[producer] || is_gather(op)) {
+      if (is_stored(producer)) {
         stored.push_back(tensor);
         return true;
       }
       if (groups_.is_unpacking(producer)) return true;
-      if (groups_.size_of(groups_.group_of(producer)) != 1 ||
-          (!may_leave && !groups_.is_virtual_result(producer)))
-        return false;
-      if (std::holds_alternative<Matmul>(op.attributes))
+      if (std::holds_alternative<Matmul>(graph_.ops[producer].attributes))
         return std::exchange(first, producer) < 0 || first == producer;
-      if (!is_pointwise(op) && !is_reduction(op)) return false;
       ops.push_back(producer);
       waiting.push_back(producer);
       return ops.size() <= kMaxFusionOps;
@@ -114,22 +108,60 @@ class Chains {
     while (!waiting.empty()) {
       const int op = waiting.back();
       waiting.pop_back();
-      reduces = reduces || is_reduction(graph_.ops[op]);
-      has_exponential = has_exponential || is_exponential(graph_.ops[op]);
       for (const int input : graph_.ops[op].inputs)
         if (!visit(input)) return std::nullopt;
     }
-    // One value a row, or a value of another shape, is no operand that is computed block by block.
-    if (first < 0 || (reduces ? !has_exponential : !are_short(first, second)) ||
-        !are_of(graph_.tensors[graph_.ops[second].inputs[0]].dims, first, reduces) ||
-        !std::ranges::all_of(
-            ops,
-            [&](int op) { return works_on_rows(op, graph_.tensors[graph_.ops[second].inputs[0]].dims); }) ||
-        std::ranges::any_of(stored, [&](int tensor) { return is_made_of(tensor, first); }))
+    if (first < 0 || std::ranges::any_of(stored, [&](int tensor) { return is_made_of(tensor, first); }))
       return std::nullopt;
-    ops.push_back(first);
     std::ranges::sort(ops);
+    drop_shared_operands(ops, first, second);
+    for (const int op : ops) {
+      reduces = reduces || is_reduction(graph_.ops[op]);
+      has_exponential = has_exponential || is_exponential(graph_.ops[op]);
+    }
+    // One value a row, or a value of another shape, is no operand that is computed block by block.
+    if ((reduces ? !has_exponential : !are_short(first, second)) ||
+        !are_of(graph_.tensors[graph_.ops[second].inputs[0]].dims, first, reduces) ||
+        !std::ranges::all_of(ops, [&](int op) {
+          return works_on_rows(op, graph_.tensors[graph_.ops[second].inputs[0]].dims);
+        }))
+      return std::nullopt;
+    ops.insert(std::ranges::upper_bound(ops, first), first);
     return ops;
+  }
+
+  // Whether the op's result is in memory for a chain that reads it, or is none that a chain computes.
+  bool is_stored(int op) const {
+    if (folded_.folded[op] || is_gather(graph_.ops[op])) return true;
+    if (groups_.is_unpacking(op)) return false;
+    const bool may_leave = graph_.tensors[graph_.ops[op].outputs[0]].dims.back() == 1;
+    return groups_.size_of(groups_.group_of(op)) != 1 || (!may_leave && !groups_.is_virtual_result(op)) ||
+           (!std::holds_alternative<Matmul>(graph_.ops[op].attributes) && !is_pointwise(graph_.ops[op]) &&
+            !is_reduction(graph_.ops[op]));
+  }
+
+  // Drops what the matmul is no part of and others read, too, such as the mask of all layers: it is stored
+  // once, unless it is one value a row. What only that waits for goes with it. The ops are ascending.
+  void drop_shared_operands(std::vector<int>& ops, int first, int second) const {
+    const auto is_among = [&](int op) { return op == second || std::ranges::binary_search(ops, op); };
+    std::vector<int> of_first{first}, kept;
+    for (const int op : ops)
+      if (std::ranges::any_of(graph_.ops[op].inputs, [&](int input) {
+            const int producer = folded_.index.producer(input);
+            return producer >= 0 && std::ranges::binary_search(of_first, producer);
+          }))
+        of_first.push_back(op);
+    const auto is_needed = [&](int reader) {
+      return reader == second || std::ranges::find(kept, reader) != kept.end();
+    };
+    for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+      const auto readers = groups_.consumers(*op);
+      const bool is_shared = !std::ranges::binary_search(of_first, *op) &&
+                             groups_.result_dims(*op).back() != 1 && !std::ranges::all_of(readers, is_among);
+      if (!is_shared && std::ranges::any_of(readers, is_needed)) kept.push_back(*op);
+    }
+    std::ranges::reverse(kept);
+    ops = std::move(kept);
   }
 
   // Whether a block of keys and of values is little: of the first product's sums and the second one's rows,

@@ -72,14 +72,16 @@ class SplitBatches {
 
   // Whether any matmul was split.
   bool run() {
-    const auto is_merged = [&](const Op& op) { return is_matmul(op) && batch_around(op); };
-    if (std::ranges::none_of(graph_.ops, is_merged)) return false;
+    for (int at = 0; at < std::ssize(graph_.ops); ++at)
+      if (const auto batch = is_matmul(op_of(at)) ? batch_around(op_of(at)) : std::nullopt)
+        batches_.emplace(at, *batch);
+    if (batches_.empty()) return false;
     std::vector<Op> given = graph_.ops;
     for (size_t at = 0; at < given.size(); ++at) {
       Op& op = given[at];
       std::ranges::move(before_[static_cast<int>(at)], std::back_inserter(ops_));
-      if (const auto batch = is_matmul(op) ? batch_around(op) : std::nullopt)
-        split(op, *batch, given);
+      if (const auto batch = batches_.find(static_cast<int>(at)); batch != batches_.end())
+        split(op, batch->second, given);
       else if (!dropped_.contains(static_cast<int>(at)))
         ops_.push_back(op);
     }
@@ -95,7 +97,7 @@ class SplitBatches {
 
   // ---- What was merged ----
 
-  // The batch axes around the matmul, if they are finer than its own.
+  // The batch axes around the matmul, if they are finer than its own. Those in front of it are known.
   std::optional<Dims> batch_around(const Op& matmul) const {
     const int a = matmul.inputs[0], b = matmul.inputs[1];
     const Dims own = batch_of(dims(matmul.outputs[0]));
@@ -107,13 +109,36 @@ class SplitBatches {
       return splits(own, batch) && batch.rank() + 2 <= kMaxRank;
     };
     if (const int reshape = reshape_behind(matmul.outputs[0]); reshape >= 0)
-      if (const Dims batch = batch_of(dims(op_of(reshape).outputs[0])); is_finer(batch)) return batch;
+      if (const Dims batch = batch_of(dims(op_of(reshape).outputs[0]));
+          is_finer(batch) && !is_led_whole(a, batch) && !is_led_whole(b, batch))
+        return batch;
     // A leading axis of one element, as a slice leaves it, is not merged: nothing is gained by keeping it.
     for (const int operand : {a, b})
       if (const auto batch = merged_batch(operand);
           batch && is_finer(*batch) && longer_axes(*batch) > longer_axes(own))
         return batch;
     return std::nullopt;
+  }
+
+  // Whether a matmul leads to the operand in whole batches, by ops of elements, in totals or transposed: they
+  // are one chain, which a reshape between them would part.
+  bool is_led_whole(int operand, const Dims& batch) const {
+    std::vector<int> open{operand};
+    std::set<int> seen{operand};
+    for (int steps = 0; steps < kLongestWay && !open.empty(); ++steps) {
+      const int value = open.back();
+      open.pop_back();
+      const Op* const maker = made_by(value);
+      if (maker == nullptr) continue;
+      if (is_matmul(*maker)) {
+        const auto split = batches_.find(index_.producer(value));
+        if (split == batches_.end() || split->second != batch) return true;
+      } else if (is_pointwise(*maker) || is_reduction(*maker) || is_transpose(*maker)) {
+        for (const int input : maker->inputs)
+          if (input >= 0 && seen.insert(input).second) open.push_back(input);
+      }
+    }
+    return false;
   }
 
   const Op* made_by(int value) const {
@@ -295,8 +320,9 @@ class SplitBatches {
 
   Graph& graph_;
   Additions& additions_;
-  GraphIndex index_;  // of the ops as they were given
-  size_t known_;      // tensors that it knows
+  GraphIndex index_;             // of the ops as they were given
+  size_t known_;                 // tensors that it knows
+  std::map<int, Dims> batches_;  // by place of a matmul among the ops given: the axes around it
   std::vector<Op> ops_;
   std::map<int, std::vector<Op>> before_;  // by place among the ops given: views in front
   std::set<int> dropped_;                  // reshapes, by place among the ops given

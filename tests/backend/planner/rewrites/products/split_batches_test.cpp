@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "backend/build.h"
 #include "backend/planner/planner.h"
 #include "frontend/graph_builder.h"
@@ -138,6 +140,30 @@ TEST(SplitBatches, ABiasInFrontOfTheSplitComesAlong) {
   const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
   ASSERT_EQ(plan.fusions.size(), 1U);
   EXPECT_THAT(plan.fusions.back().config.engine, StartsWith("attention"));
+  expect_sound(graph);
+}
+
+// Grouped queries with keys and values repeated in memory: their gradients are summed by groups of heads
+// behind the product, which stays in the heads that the scores have.
+TEST(SplitBatches, AProductOfAnotherOnesResultKeepsItsBatches) {
+  GraphBuilder g;
+  const Dims rows{2, 4, 128, 64};
+  const auto input = [&](const char* name) { return g.input(name, rows, DataType::bf16); };
+  const Tensor stats = g.input("stats", {2, 4, 128, 1}, DataType::f32);
+  const SdpaGradients d = g.sdpa_bwd(input("q"), input("k"), input("v"), input("o"), input("do"), stats,
+                                     {.attributes = {.right_bound = 0}});
+  const auto leave = [&](const Tensor& gradient) {
+    const Tensor groups = g.reshape(gradient, {2, 2, 2, 128, 64});
+    g.output(g.reduce(groups, ReductionMode::add, {2}), {.type = DataType::bf16});
+  };
+  g.output(d.dq);
+  leave(d.dk);
+  leave(d.dv);
+  const Graph graph = g.finish();
+  const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
+  EXPECT_TRUE(std::ranges::any_of(plan.fusions, [](const PlannedFusion& fusion) {
+    return fusion.config.engine == "attention_backward";
+  }));
   expect_sound(graph);
 }
 
