@@ -387,7 +387,7 @@ class Layers(Compile):
         def attend(q, k, m):
             return F.scaled_dot_product_attention(q, k, k, attn_mask=m)
 
-        with mock.patch("fusor.torch._masked._stays", lambda *args: True):
+        with mock.patch("fusor.torch._attention._stays", lambda *args: True):
             for m in (integers(2, 2, 1, 9, 11) == 0, randn(1, 3, 1, 11), randn(9, 11)):
                 torch._dynamo.reset()
                 report = Report()

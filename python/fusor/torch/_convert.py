@@ -10,6 +10,7 @@ from ._aten import (
     BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Pieces, Refused, Repeated, Wide, dims_of,
     ignored_operands, is_pointwise, type_of,
 )  # fmt: skip
+from ._random import is_random
 from ._symbols import depends_on_call
 
 log = logging.getLogger("fusor.torch")
@@ -178,7 +179,7 @@ def refusal(node, device):
     if depends_on_call(node):
         return "a dim or a number depends on data"
     if node.target not in CONVERTERS:
-        return "there is no converter"
+        return "its random numbers are PyTorch's" if is_random(node) else "there is no converter"
     try:
         _check(node, device)
         _try(node, device)

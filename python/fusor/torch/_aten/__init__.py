@@ -4,7 +4,7 @@ A converter is given a Call, then the node's arguments, tensors of the builder i
 tensor or a list of them, as the node does; None and Filled stand for results that a graph does not compute.
 """
 
-from . import attention, creation, gathers, norms, pointwise, products, reductions, views, windows  # noqa: F401
+from . import attention, creation, gathers, norms, pointwise, products, random, reductions, views, windows  # noqa: F401
 from ._table import (
     BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Pieces, Refused, Repeated, Wide, dims_of,
     ignored_operands, is_pointwise, overload, type_of,
