@@ -134,8 +134,8 @@ class Random(Compile):
         x = randn(5, 7, 3)
         for dtype in TYPES:
             torch._dynamo.reset()
-            run = self.run_of(lambda x: (torch.rand(5, 7, 3, dtype=dtype, device=DEVICE), x.bernoulli(0.3),  # noqa: B023
-                                         torch.randn(5, 7, 3, dtype=dtype, device=DEVICE)))  # fmt: skip
+            named = {"dtype": dtype, "device": DEVICE}
+            run = self.run_of(lambda x: (torch.rand(5, 7, 3, **named), x.bernoulli(0.3), torch.randn(5, 7, 3, **named)))
             even, some, normal = self.seeded(run, x)
             self.assertEqual((self.outside(), len(self.report[0].parts)), ([], 1))
             torch.manual_seed(7)

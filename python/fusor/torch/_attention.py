@@ -1,5 +1,5 @@
-"""Owns attention that PyTorch would take apart before any backend sees it: with a mask it becomes products in fp32 and a
-softmax, with dropout an op whose random numbers no other op makes again."""
+"""Owns attention that PyTorch would take apart before any backend sees it: with a mask it becomes products in fp32 and
+a softmax, with dropout an op whose random numbers no other op makes again."""
 
 import math
 

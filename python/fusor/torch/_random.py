@@ -154,7 +154,7 @@ def native_dropout(x, p, train):
     if p == 1:
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
     kept = _kept(x, 1 - p)
-    return (kept * x) * (1.0 / (1.0 - p)), kept
+    return torch.where(kept, x, 0.0) * (1.0 / (1.0 - p)), kept
 
 
 def bernoulli(x, probability=None, *, generator=None):
