@@ -397,6 +397,57 @@ class Layers(Compile):
                 self.close(*(torch.autograd.grad(y.sum(), q)[0] for y in (got, want)))
                 self.assertIn("sdpa_fwd", [op.kind for op in report[0].parts[0].graph.ops])
 
+    def test_sums_at_indices(self):
+        x, n, wide = randn(20, 6), integers(20, 3, 7), randn(4, 5, 6, 3)
+        j, k, m, source = integers(10, 7, 1) - 5, integers(6, 2), integers(6, 20, 4), randn(20, 4)
+        cases = {
+            "embedding": lambda x, wide: F.embedding(n, x),
+            "padding": lambda x, wide: F.embedding(n, x, padding_idx=3),
+            "index": lambda x, wide: x[n - 10],
+            "indices": lambda x, wide: wide[:, j, k],
+            "index_select": lambda x, wide: x.index_select(1, k),
+            "gather": lambda x, wide: x.gather(1, m),
+            "scatter_add": lambda x, wide: x.scatter_add(1, m, source),
+            "index_add": lambda x, wide: x.index_add(0, n[0], x[:7]),
+            "index_put": lambda x, wide: x.index_put((n,), x[0] * 2, accumulate=True),
+        }
+        for name, case in cases.items():
+            for dtype in (torch.float32, torch.bfloat16):
+                torch._dynamo.reset()
+                source = source.to(dtype)
+                given = [each.to(dtype).requires_grad_() for each in (x, wide)]
+                report = Report()
+                got, want = compiled(case, report)(*given), case(*given)
+                self.close(got, want, name)
+                weights = randn(*want.shape).to(dtype)
+                gradients = [torch.autograd.grad((y * weights).sum(), given, allow_unused=True) for y in (got, want)]
+                for a, b in zip(*gradients):
+                    self.close(a, b, name) if a is not None else self.assertIsNone(b)
+                self.assertEqual([graph.outside for graph in report], [[], []], name)
+
+    def test_embeddings_of_many_words_have_gradients_of_pytorch(self):
+        from unittest import mock
+
+        words, report = integers(300, 70), Report()
+        table = randn(300, 4).requires_grad_()
+        with mock.patch.dict("fusor.torch._aten.sums._MOST", {DEVICE: 80000}):
+            got, want = (f(words, table) for f in (compiled(F.embedding, report), F.embedding))
+            self.close(*(torch.autograd.grad((y * y).sum(), table)[0] for y in (got, want)))
+        (entry,) = report[1].outside
+        self.assertEqual((entry.op, entry.reason), ("aten.embedding_dense_backward",
+                         "70 indices of 300 places are too many to compare all with all"))  # fmt: skip
+
+    def test_many_sums_of_16_bits_are_a_product(self):
+        from fusor.torch._aten import planned_for
+
+        words, places = integers(300, 200), torch.arange(300, device=DEVICE)
+        table = randn(300, 600, dtype=torch.bfloat16).requires_grad_()
+        report = Report()
+        with planned_for("cuda"):
+            (got,) = torch.autograd.grad(compiled(F.embedding, report)(words, table).sum(), table)
+        self.close(got, (words == places[:, None]).sum(1, keepdim=True).expand(300, 600).to(got.dtype))
+        self.assertEqual([op.kind for op in report[1].parts[0].graph.ops].count("matmul"), 1)
+
     def test_rows_of_a_safe_softmax_that_see_nothing_are_zeros(self):
         x = randn(2, 5, 7)
         x[0, 3] = -float("inf")

@@ -18,7 +18,7 @@ APART = (
     "clamp_max.Tensor", "masked_fill.Scalar", "masked_fill.Tensor", "_unsafe_index.Tensor",
 )  # fmt: skip
 # Without a converter, but faster whole than in the pieces of the table.
-WHOLE = ("embedding_dense_backward", "_scaled_dot_product_attention_math")
+WHOLE = ("_scaled_dot_product_attention_math",)
 
 
 def _dropout_of_pytorch(x, p, train):

@@ -8,6 +8,7 @@ from torch._functorch.aot_autograd import aot_function
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from ._aten import planned_for
 from ._attention import NAMES, attention, masked_attention
 from ._backend import Compiler, backend, partitioned
 from ._decompositions import whole
@@ -44,7 +45,8 @@ def trace(model, *inputs, backward=False, options=None):
         return forward, gradients
 
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    with FakeTensorMode(), whole(), _tracing(), _Attention(compiler.options.draws_seeds):
+    attends = _Attention(compiler.options.draws_seeds)
+    with FakeTensorMode(), whole(), _tracing(), attends, planned_for("cuda"):
         state = {name: _fake(tensor, backward) for name, tensor in state.items()}
         inputs = [_fake(x, backward) if isinstance(x, torch.Tensor) else x for x in inputs]
         compiled = aot_function(
