@@ -5,13 +5,13 @@ tensor or a list of them, as the node does; None and Filled stand for results th
 """
 
 from . import (  # noqa: F401
-    attention, creation, gathers, norms, pointwise, products, random, reductions, sums, views, windows,
+    attention, creation, gathers, norms, orders, pointwise, products, random, reductions, sums, views, windows,
 )  # fmt: skip
 from ._table import (
     BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Pieces, Refused, Repeated, Wide, dims_of,
     ignored_operands, is_pointwise, overload, type_of,
 )  # fmt: skip
-from .sums import planned_for
+from .pairs import planned_for
 from .windows import without_indices
 
 __all__ = [

@@ -43,8 +43,8 @@ def gather(c, x, dim, index, sparse_grad=False):
 
 
 def flat_index(c, x, indices):
-    """Indices at neighbouring axes of x, which broadcast together, as one index: x's dims, those of the indices, the first
-    of the axes, the index and the extent of the axes as one."""
+    """Indices at neighbouring axes of x, which broadcast together, as one index: x's dims, those of the indices, the
+    first of the axes, the index and the extent of the axes as one."""
     at = [i for i, each in enumerate(indices) if each is not None]
     fakes = [node.meta["val"] for node in c.node.args[1] if node is not None]
     refuse_if(any(f.dtype not in (torch.int32, torch.int64) for f in fakes), "a choice by a mask has unknown dims")

@@ -491,8 +491,8 @@ def isinf(c, x):
 
 
 def _literal(node, place):
-    """The number that an operand of a real op is, if it is a constant without dims: one that is a tensor is stored where
-    several kernels read it. Else None."""
+    """The number that an operand of a real op is, if it is a constant without dims: one that is a tensor is stored
+    where several kernels read it. Else None."""
     made, result = node.args[place], node.meta["val"]
     if not isinstance(made, torch.fx.Node) or made.target not in (overload("scalar_tensor"), overload("full")):
         return None
