@@ -449,6 +449,15 @@ class Layers(Compile):
         self.close(got, (words == places[:, None]).sum(1, keepdim=True).expand(300, 600).to(got.dtype))
         self.assertEqual([op.kind for op in report[1].parts[0].graph.ops].count("matmul"), 1)
 
+    def test_caches_that_are_empty_at_first(self):
+        """Concatenations with them, as generators of text make."""
+        report, x = Report(), randn(2, 3)
+        f = lambda x: torch.cat([torch.tensor([], device=DEVICE), x * 2], -2).sin()  # noqa: E731
+        self.close(compiled(f, report)(x), f(x))
+        self.assertEqual([entry.op for entry in report[0].outside], ["aten.lift_fresh_copy"])
+        self.assertEqual(len(report[0].parts), 1)
+        self.close(compiled(lambda x: x[:0].sum() + x)(x), x)
+
     def test_writes_at_indices(self):
         x, n = randn(20, 6), torch.tensor([3, -1, 7], device=DEVICE)
         m = torch.randperm(6, device=DEVICE)[:4].expand(20, 4)
