@@ -305,6 +305,18 @@ class Random(Compile):
         a, b = self.run_of(lambda x: torch.vmap(each, randomness="different")(x))(x)
         self.assertFalse(torch.equal(a, b))
 
+    def test_autocast_has_attention_in_16_bits(self):
+        q, mask = randn(2, 3, 9, 8), randn(9, 9)
+        for p in (0.3, 0.0):
+            torch._dynamo.reset()
+            attend = lambda q, mask: F.scaled_dot_product_attention(q, q, q, mask, dropout_p=p)  # noqa: B023,E731
+            stays = mock.patch("fusor.torch._attention._stays", lambda *args: p == 0)  # noqa: B023
+            with torch.autocast(DEVICE, torch.bfloat16), stays:
+                got, want = self.run_of(attend)(q, mask), attend(q, mask)
+            self.assertEqual((got.dtype, self.outside()), (want.dtype, []))
+            if p == 0:
+                self.close(got, want)
+
     def test_dims_that_change(self):
         model = Bert(layers=1).to(DEVICE)
         self.report = Report()

@@ -26,6 +26,7 @@ def keep_attention(module, with_dropout):
 
 def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """scaled_dot_product_attention; with dropout as the op of this file."""
+    q, k, v, attn_mask = _cast(q, k, v, attn_mask)
     if not _drops(q, k, v, attn_mask, dropout_p):
         return masked_attention(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     k, v = _repeated(q, k, v, enable_gqa)
@@ -36,6 +37,7 @@ def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=Non
 def masked_attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """scaled_dot_product_attention; on tensors of CUDA as the op that PyTorch has for CPUs: it alone takes masks of any
     strides, and a converter stands for it on either."""
+    q, k, v, attn_mask = _cast(q, k, v, attn_mask)
     if not _stays(q, k, v, attn_mask, dropout_p):
         return functional.scaled_dot_product_attention(
             q, k, v, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
@@ -44,6 +46,15 @@ def masked_attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, sc
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         q, k, v, dropout_p, is_causal, attn_mask=_added(q, attn_mask), scale=scale
     )[0]
+
+
+def _cast(*given):
+    """Tensors as autocast has them in attention."""
+    kind = given[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return given
+    is_cast = lambda x: x is not None and x.dtype.is_floating_point and x.dtype != torch.float64  # noqa: E731
+    return [x.to(torch.get_autocast_dtype(kind)) if is_cast(x) else x for x in given]
 
 
 def _drops(q, k, v, mask, dropout):
