@@ -1,4 +1,5 @@
 """Tests of fusor as a backend of torch.compile, on the CPU or a GPU: ops and layers. Skips itself where there is no PyTorch."""
+import math
 import unittest
 
 from compile_case import DEVICE, Compile, compiled, integers, randn  # ends here where there is no PyTorch
@@ -387,7 +388,7 @@ class Layers(Compile):
         def attend(q, k, m):
             return F.scaled_dot_product_attention(q, k, k, attn_mask=m)
 
-        with mock.patch("fusor.torch._masked._stays", lambda *args: True):
+        with mock.patch("fusor.torch._attention._stays", lambda *args: True):
             for m in (integers(2, 2, 1, 9, 11) == 0, randn(1, 3, 1, 11), randn(9, 11)):
                 torch._dynamo.reset()
                 report = Report()
@@ -396,6 +397,129 @@ class Layers(Compile):
                 self.close(got, want)
                 self.close(*(torch.autograd.grad(y.sum(), q)[0] for y in (got, want)))
                 self.assertIn("sdpa_fwd", [op.kind for op in report[0].parts[0].graph.ops])
+
+    def test_sums_at_indices(self):
+        x, n, wide = randn(20, 6), integers(20, 3, 7), randn(4, 5, 6, 3)
+        j, k, m, source = integers(10, 7, 1) - 5, integers(6, 2), integers(6, 20, 4), randn(20, 4)
+        cases = {
+            "embedding": lambda x, wide: F.embedding(n, x),
+            "padding": lambda x, wide: F.embedding(n, x, padding_idx=3),
+            "index": lambda x, wide: x[n - 10],
+            "indices": lambda x, wide: wide[:, j, k],
+            "index_select": lambda x, wide: x.index_select(1, k),
+            "gather": lambda x, wide: x.gather(1, m),
+            "scatter_add": lambda x, wide: x.scatter_add(1, m, source),
+            "index_add": lambda x, wide: x.index_add(0, n[0], x[:7]),
+            "index_put": lambda x, wide: x.index_put((n,), x[0] * 2, accumulate=True),
+        }
+        for name, case in cases.items():
+            for dtype in (torch.float32, torch.bfloat16):
+                torch._dynamo.reset()
+                source = source.to(dtype)
+                given = [each.to(dtype).requires_grad_() for each in (x, wide)]
+                report = Report()
+                got, want = compiled(case, report)(*given), case(*given)
+                self.close(got, want, name)
+                weights = randn(*want.shape).to(dtype)
+                gradients = [torch.autograd.grad((y * weights).sum(), given, allow_unused=True) for y in (got, want)]
+                for a, b in zip(*gradients):
+                    self.close(a, b, name) if a is not None else self.assertIsNone(b)
+                self.assertEqual([graph.outside for graph in report], [[], []], name)
+
+    def test_embeddings_of_many_words_have_gradients_of_pytorch(self):
+        from unittest import mock
+
+        words, report = integers(300, 70), Report()
+        table = randn(300, 4).requires_grad_()
+        with mock.patch.dict("fusor.torch._aten.pairs.MOST", {DEVICE: 80000}):
+            got, want = (f(words, table) for f in (compiled(F.embedding, report), F.embedding))
+            self.close(*(torch.autograd.grad((y * y).sum(), table)[0] for y in (got, want)))
+        (entry,) = report[1].outside
+        self.assertEqual((entry.op, entry.reason), ("aten.embedding_dense_backward",
+                         "70 indices of 300 places: 84000 comparisons, more than 80000"))  # fmt: skip
+
+    def test_many_sums_of_16_bits_are_a_product(self):
+        from fusor.torch._aten import planned_for
+
+        words, places = integers(300, 200), torch.arange(300, device=DEVICE)
+        table = randn(300, 600, dtype=torch.bfloat16).requires_grad_()
+        report = Report()
+        with planned_for("cuda"):
+            (got,) = torch.autograd.grad(compiled(F.embedding, report)(words, table).sum(), table)
+        self.close(got, (words == places[:, None]).sum(1, keepdim=True).expand(300, 600).to(got.dtype))
+        self.assertEqual([op.kind for op in report[1].parts[0].graph.ops].count("matmul"), 1)
+
+    def test_caches_that_are_empty_at_first(self):
+        """Concatenations with them, as generators of text make."""
+        report, x = Report(), randn(2, 3)
+        f = lambda x: torch.cat([torch.tensor([], device=DEVICE), x * 2], -2).sin()  # noqa: E731
+        self.close(compiled(f, report)(x), f(x))
+        self.assertEqual([entry.op for entry in report[0].outside], ["aten.lift_fresh_copy"])
+        self.assertEqual(len(report[0].parts), 1)
+        self.close(compiled(lambda x: x[:0].sum() + x)(x), x)
+
+    def test_writes_at_indices(self):
+        x, n = randn(20, 6), torch.tensor([3, -1, 7], device=DEVICE)
+        m = torch.randperm(6, device=DEVICE)[:4].expand(20, 4)
+        self.each({
+            "scatter": lambda x: x.scatter(1, m, x[:, :4] * 2),
+            "number": lambda x: x.scatter(1, m, 0.5),
+            "index_put": lambda x: x.index_put((n,), x[4:7] * 2),
+            "row": lambda x: x.index_put((n,), x[0] * 2),
+        }, x)  # fmt: skip
+
+    def test_what_is_found_by_its_size(self):
+        x, whole = randn(3, 9, 4), integers(5, 3, 9).int()
+        odd = torch.tensor([[1.0, math.nan, 3.0, -math.inf, math.nan, math.inf, 3.0, -0.0]], device=DEVICE)
+        self.each({
+            "argmax": lambda x, n, odd: (x.argmax(1), x.argmax(), n.argmax(1), odd.argmax(1), odd.argmax()),
+            "argmin": lambda x, n, odd: (x.argmin(-1, keepdim=True), n.argmin(1), odd.argmin(1)),
+            "max": lambda x, n, odd: (*x.max(1), *x.min(0, keepdim=True), *n.max(1), *odd.max(1), *odd.min(1)),
+            "topk": lambda x, n, odd: (*x.topk(3, 1), *x.topk(2, 2, largest=False), *x.topk(9, 1), *odd.topk(5)[:1]),
+            "sort": lambda x, n, odd: (*x.sort(1), *x.sort(0, descending=True), x.argsort(2)),
+            "stable": lambda x, n, odd: (*n.sort(stable=True), *n.sort(stable=True, dim=0, descending=True)),
+            "odd": lambda x, n, odd: (*odd.sort(stable=True), *odd.sort(stable=True, descending=True)),
+            "types": lambda x, n, odd: (*x.bfloat16().topk(2, 1), *x.double().topk(2, 1)),
+        }, x, whole, odd)  # fmt: skip
+        for f in (lambda x: x.topk(3, 1)[0], lambda x: x.sort(1)[0] * 2, lambda x: x.max(1)[0]):
+            torch._dynamo.reset()
+            given, report = randn(3, 9, 4).requires_grad_(), Report()
+            weights = randn(*f(given).shape)
+            pair = compiled(f, report)(given), f(given)
+            self.close(*(torch.autograd.grad((y * weights).sum(), given)[0] for y in pair))
+            self.assertEqual([graph.outside for graph in report], [[], []])
+
+    def test_cumulative_sums(self):
+        from fusor.torch._aten import planned_for
+
+        x, n = randn(3, 9), integers(5, 3, 9)
+        self.each({
+            "real": lambda x, n: (x.cumsum(0), x.cumsum(-1), x.bfloat16().cumsum(1), x.cumsum(1, dtype=torch.float64)),
+            "whole": lambda x, n: (n.cumsum(1), (n > 2).cumsum(1), n.int().cumsum(0), (n * 2**40).cumsum(1)),
+        }, x, n)  # fmt: skip
+        with planned_for("cuda"):
+            for dims, axis in (((5000, 2), 0), ((2, 300, 2), 1), ((3, 128), 1)):
+                torch._dynamo.reset()
+                x = integers(9, *dims).float()
+                self.each({"long": lambda x: (x.cumsum(axis), (x > 4).cumsum(axis))}, x)  # noqa: B023
+        report, x = Report(), randn(4, 7).requires_grad_()
+        weights = randn(4, 7)
+        f = lambda x: x.cumsum(1)  # noqa: E731
+        self.close(*(torch.autograd.grad((y * weights).sum(), x)[0] for y in (compiled(f, report)(x), f(x))))
+
+    def test_long_orders_are_pytorchs(self):
+        from unittest import mock
+
+        x, report = randn(4, 30), Report()
+        with mock.patch.dict("fusor.torch._aten.pairs.MOST", {DEVICE: 1000}):
+            run = compiled(lambda x: (x.topk(3), x.cumsum(1)), report)
+            for got, want in zip(torch.utils._pytree.tree_leaves(run(x)), (*x.topk(3), x.cumsum(1))):
+                self.close(got, want)
+        reasons = {entry.op: entry.reason for entry in report[0].outside}
+        self.assertEqual(reasons, {
+            "aten.topk": "the order of 30 elements in 4 rows: 3960 comparisons, more than 1000",
+            "aten.cumsum": "cumulative sums of 30: 3600 comparisons, more than 1000",
+        })  # fmt: skip
 
     def test_rows_of_a_safe_softmax_that_see_nothing_are_zeros(self):
         x = randn(2, 5, 7)

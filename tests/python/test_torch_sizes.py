@@ -132,14 +132,15 @@ class Sizes(Compile):
         self.assertEqual([len(graph.sizes) for graph in self.report], [1, 1, 1])
 
     def test_training_with_batches_that_change(self):
-        self.step(Decoder(), [integers(50, b, 9) for b in (4, 3, 2)], outside=["aten.embedding_dense_backward"])
-        self.assertEqual([graph.kind for graph in self.report].count("backward"), 3)
+        self.step(Decoder(), [integers(50, b, 9) for b in (4, 3, 2)])
+        # PyTorch says whether its first graph serves the first size again, or the one with a symbol does.
+        self.assertIn([graph.kind for graph in self.report].count("backward"), (3, 4))
 
     def test_training_with_lengths_that_change(self):
         for dynamic in (None, True):
             torch._dynamo.reset()
             words = [integers(50, b, n) for b, n in ((2, 9), (2, 5), (3, 5))]
-            self.step(Decoder(), words, dynamic, ["aten.embedding_dense_backward"])
+            self.step(Decoder(), words, dynamic)
 
     def test_images_that_change(self):
         images = [randn(2, 3, h, w) for h, w in ((8, 8), (12, 8), (10, 14))]
@@ -314,14 +315,14 @@ class Sizes(Compile):
         def function(x):
             a, b, c = x.split([1, 2, x.shape[1] - 3], 1)
             rows = x.unbind(0)
-            return c * 2, torch.cumsum(a + 1, 0) * a, rows[1] + 1
+            return c * 2, torch.logcumsumexp(a + 1, 0) * a, rows[1] + 1
 
         run = self.compiled(function)
         for n in (5, 7):
             x = randn(3, n)
             for got, want in zip(run(x), function(x)):
                 self.close(got, want)
-        self.all_inside("aten.cumsum")
+        self.all_inside("aten.logcumsumexp")
 
     def test_what_is_not_kept_is_freed(self):
         from fusor.torch._recent import Recent

@@ -13,13 +13,14 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from .. import _fusor
 from .._fusor import DeviceInfo, Error
 from ._aten import without_indices
+from ._attention import keep_attention
 from ._constants import fold, made_again, without_numbers
 from ._convert import Conversion, NotConverted, may_be_stored, refusal
 from ._decompositions import table, whole
-from ._masked import keep_masked_attention
 from ._part import PartModule
 from ._partition import Partition
 from ._program import Program, boxed
+from ._random import with_one_seed
 from ._recent import Recent, Sized
 from ._report import GraphReport, Outside, PartReport, counted, outside
 from ._sizes import Sizes
@@ -32,11 +33,14 @@ _plans = Recent(1024)  # by graph, device and options: equal layers of one proce
 class Options:
     """What torch.compile(options=...) may say: `precision` of graphs ("exact", "allow_tf32" ...; None follows
     torch.get_float32_matmul_precision()); `rounding` of results of 16 bits inside of a graph: "always", as PyTorch does
-    from op to op, or "stored", where they may be stored; `shapes`, for how many sets of sizes a graph whose dims change
-    keeps what was made; `forbid` and `kernels` as fusor.build takes them."""
+    from op to op, or "stored", where they may be stored; `random`: whose random numbers a graph has, "fusor", which
+    makes them of a seed that each call draws, or "pytorch", which draws them itself, outside of graphs; `shapes`, for
+    how many sets of sizes a graph whose dims change keeps what was made; `forbid` and `kernels` as fusor.build takes
+    them."""
 
     precision: str | None = None
     rounding: str = "always"
+    random: str = "fusor"
     forbid: tuple = ()
     kernels: str = "best"
     shapes: int = 64
@@ -50,9 +54,15 @@ class Options:
         found = cls(**(given or {}))
         if found.rounding not in ("always", "stored"):
             raise Error(f"backend 'fusor': rounding is 'always' or 'stored', not {found.rounding!r}")
+        if found.random not in ("fusor", "pytorch"):
+            raise Error(f"backend 'fusor': random is 'fusor' or 'pytorch', not {found.random!r}")
         if type(found.shapes) is not int or found.shapes < 1:
             raise Error(f"backend 'fusor': shapes is a number of at least 1, not {found.shapes!r}")
         return dataclasses.replace(found, forbid=tuple(found.forbid))
+
+    @property
+    def draws_seeds(self):
+        return self.random == "fusor"
 
     def precision_on(self, device):
         if self.precision is not None:
@@ -65,7 +75,7 @@ class Compiler:
     """Compiles graphs of ATen ops. Without `builds` graphs are made, but no plans."""
 
     def __init__(self, options=None, report=None, builds=True):
-        self._options = Options.of(options)
+        self.options = Options.of(options)
         self._report = report
         self._builds = builds
 
@@ -77,13 +87,15 @@ class Compiler:
             self._note(GraphReport(kind, [], [_whole(module, why)]))
             return boxed(module, module.graph)
         _give_constants_values(module)
+        if kind == "inference":
+            with_one_seed(module.graph)
         sizes = Sizes.of(module)
         if sizes is None:
             return self._compiled(kind, module)
         if self._builds:
             _info(_device(module))  # of this thread: gradients run in others, which may have no device yet
         make = lambda numbers: self._compiled(kind, *sizes.specialised(numbers))  # noqa: E731
-        return Sized(sizes, make, lambda: boxed(module, module.graph), self._options.shapes).call
+        return Sized(sizes, make, lambda: boxed(module, module.graph), self.options.shapes).call
 
     def _compiled(self, kind, module, sizes=None):
         """The function of a module whose dims are known, which are so for the sizes."""
@@ -135,14 +147,14 @@ class Compiler:
 
     def _converted(self, partition, part, device):
         name = f"part {part.level}"
-        rounds = may_be_stored if self._options.rounding == "stored" else lambda node: True
-        precision = self._options.precision_on(device.type)
+        rounds = may_be_stored if self.options.rounding == "stored" else lambda node: True
+        precision = self.options.precision_on(device.type)
         conversion = Conversion(name, precision, device.type, lambda node: partition.is_outside(node, part), rounds)
         return conversion.finish(part.outputs, part.nodes)
 
     def _plan(self, graph, device):
         where = _info(device)
-        forbid, kernels = self._options.forbid, self._options.kernels
+        forbid, kernels = self.options.forbid, self.options.kernels
         key = (graph.to_json(), where.name, forbid, kernels)
         return _plans.get(key, lambda: _fusor.build(graph, where, forbid=list(forbid), kernels=kernels))
 
@@ -153,7 +165,7 @@ class Compiler:
             "bw_compiler": functools.partial(self.compile, "backward"),
             "inference_compiler": functools.partial(self.compile, "inference"),
             "partition_fn": partitioned,
-            "decompositions": table(),
+            "decompositions": table(self.options.draws_seeds),
         }
 
 
@@ -162,6 +174,7 @@ def partitioned(joint, examples, **named):
     before, and those of sizes in each, so that neither saves them for the other."""
     fold(joint)
     made_again(joint)
+    with_one_seed(joint.graph)
     without_indices(joint.graph)
     return min_cut_rematerialization_partition(joint, examples, **named)
 
@@ -215,6 +228,7 @@ def _give_constants_values(module):
 
 def backend(module, examples, *, options=None, mode=None, report=None):
     """Fusor as torch.compile(backend="fusor") calls it."""
-    keep_masked_attention(module)
+    compiler = Compiler(options, report)
+    keep_attention(module, compiler.options.draws_seeds)
     with whole():
-        return aot_autograd(**Compiler(options, report).stages())(module, examples)
+        return aot_autograd(**compiler.stages())(module, examples)

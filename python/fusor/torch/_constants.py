@@ -15,6 +15,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ._aten import is_pointwise
 from ._convert import is_floating, reads
+from ._random import is_random
 from ._symbols import depends_on_call, is_number
 
 MOST_BYTES = 64 << 20  # of one constant
@@ -70,8 +71,7 @@ def _is_pure(node):
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in ("aten", "prims"):
         return False
     schema = node.target._schema
-    is_random = torch.Tag.nondeterministic_seeded in node.target.tags or "empty" in schema.name
-    return not is_random and not schema.is_mutable
+    return not is_random(node) and "empty" not in schema.name and not schema.is_mutable
 
 
 def _attribute(module, node):

@@ -8,8 +8,9 @@ import torch
 from .._fusor import Error, GraphBuilder
 from ._aten import (
     BROADCASTS, CONVERTERS, FLOATING, LAZY, Call, Filled, Pieces, Refused, Repeated, Wide, dims_of,
-    ignored_operands, is_pointwise, type_of,
+    ignored_operands, is_pointwise, overload, type_of,
 )  # fmt: skip
+from ._random import is_random
 from ._symbols import depends_on_call
 
 log = logging.getLogger("fusor.torch")
@@ -91,6 +92,8 @@ class Conversion:
 
     def _input(self, node):
         fake = node.meta["val"]
+        if _is_empty(fake):
+            return None  # which only concatenations take
         if is_number_of_run(fake, self._device):
             tensor = self._g.scalar(node.name, "int64" if isinstance(fake, torch.SymInt) else type_of(fake.dtype))
         else:
@@ -178,7 +181,7 @@ def refusal(node, device):
     if depends_on_call(node):
         return "a dim or a number depends on data"
     if node.target not in CONVERTERS:
-        return "there is no converter"
+        return "its random numbers are PyTorch's" if is_random(node) else "there is no converter"
     try:
         _check(node, device)
         _try(node, device)
@@ -199,6 +202,12 @@ def _check(node, device):
             raise Refused(f"it is on {fake.device.type}, its graph on {device}")
     if isinstance(results, torch.Tensor) and results.numel() == 0:
         raise Refused("its result is empty")
+    if node.target is not overload("cat") and any(_is_empty(each) for each in operands):
+        raise Refused("an operand is empty")
+
+
+def _is_empty(fake):
+    return isinstance(fake, torch.Tensor) and fake.numel() == 0
 
 
 def _try(node, device):

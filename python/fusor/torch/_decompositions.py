@@ -9,6 +9,7 @@ from torch._decomp.decompositions import upsample_compute_output_size
 from torch._prims_common import suggest_memory_format
 
 from ._aten import CONVERTERS, overload
+from ._random import DECOMPOSITIONS as random_ops
 
 aten = torch.ops.aten
 # What is worth a converter of its own, though the table would take it apart into what also has converters.
@@ -17,10 +18,10 @@ APART = (
     "clamp_max.Tensor", "masked_fill.Scalar", "masked_fill.Tensor", "_unsafe_index.Tensor",
 )  # fmt: skip
 # Without a converter, but faster whole than in the pieces of the table.
-WHOLE = ("embedding_dense_backward", "_scaled_dot_product_attention_math")
+WHOLE = ("_scaled_dot_product_attention_math",)
 
 
-def native_dropout(x, p, train):
+def _dropout_of_pytorch(x, p, train):
     """Dropout whose only random op reads no tensor, so that it is no cut between graphs."""
     if not train or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
@@ -30,18 +31,19 @@ def native_dropout(x, p, train):
     return (mask * x) * (1.0 / (1.0 - p)), mask
 
 
-
-
 @functools.cache
-def table():
-    """The decompositions: PyTorch's core ones without those that a converter is for."""
+def table(draws_seeds=True):
+    """The decompositions: PyTorch's core ones without those that a converter is for. Random ops are made of the
+    numbers of a seed, or stay PyTorch's."""
     found = dict(core_aten_decompositions())
     for kept in CONVERTERS:
         if kept not in {overload(name) for name in APART}:
             found.pop(kept, None)
     for name in WHOLE:
         found.pop(overload(name), None)
-    found[aten.native_dropout.default] = native_dropout
+    found[aten.native_dropout.default] = _dropout_of_pytorch
+    if draws_seeds:
+        found.update({overload(name): made for name, made in random_ops.items() if overload(name) is not None})
     return found
 
 

@@ -6,7 +6,10 @@ import functools
 import torch
 from torch._functorch.aot_autograd import aot_function
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
+from ._aten import planned_for
+from ._attention import NAMES, attention, masked_attention
 from ._backend import Compiler, backend, partitioned
 from ._decompositions import whole
 from ._report import Report
@@ -42,7 +45,8 @@ def trace(model, *inputs, backward=False, options=None):
         return forward, gradients
 
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    with FakeTensorMode(), whole(), _tracing():
+    attends = _Attention(compiler.options.draws_seeds)
+    with FakeTensorMode(), whole(), _tracing(), attends, planned_for("cuda"):
         state = {name: _fake(tensor, backward) for name, tensor in state.items()}
         inputs = [_fake(x, backward) if isinstance(x, torch.Tensor) else x for x in inputs]
         compiled = aot_function(
@@ -54,6 +58,17 @@ def trace(model, *inputs, backward=False, options=None):
         for module in later:
             compiler.compile("backward", module, ())
     return report
+
+
+class _Attention(TorchFunctionMode):
+    """Has attention stay one op where torch.compile's graphs keep it."""
+
+    def __init__(self, with_dropout):
+        super().__init__()
+        self._attention = attention if with_dropout else masked_attention
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return (self._attention if function in NAMES else function)(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager

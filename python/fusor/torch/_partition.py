@@ -8,6 +8,7 @@ constants belong to no level: each reader makes its own, inside a graph as index
 import operator
 
 from ._convert import is_floating, reads
+from ._random import is_seed
 from ._symbols import is_arithmetic
 
 SOURCE, PART, RESULT, EAGER, VIEW, OUTPUT = "source", "part", "result", "eager", "view", "output"
@@ -54,7 +55,7 @@ class Partition:
             return {PART: RESULT, VIEW: VIEW}.get(self.kind[node.args[0]], EAGER)
         why = refusal(node)
         if why is not None:
-            if not is_arithmetic(node):
+            if not is_arithmetic(node) and not is_seed(node):
                 self.reasons[node] = why
             return EAGER
         return VIEW if is_floating(node) else PART

@@ -124,11 +124,14 @@ def converts(*names, floating=False, ignores=(), broadcasts=False, lazy=False):
     return register
 
 
-def converts_function(target):
-    """The same for a function of Python that stands in a graph in the place of an op."""
+def converts_function(target, ignores=(), lazy=False):
+    """The same for a function of Python that stands in a graph in the place of an op, or for an op of fusor's own."""
 
     def register(function):
         CONVERTERS[target] = function
+        IGNORED[target] = ignores
+        if lazy:
+            LAZY.add(target)
         return function
 
     return register

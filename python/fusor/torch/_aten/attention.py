@@ -4,8 +4,10 @@ import math
 
 import torch
 
-from ._table import Filled, Repeated, converts, refuse_if
+from .. import _attention
+from ._table import Filled, Repeated, converts, converts_function, refuse_if
 from .masks import bounds_of, unread
+from .random import stream_of
 
 
 def _scores(c, q, k, bias, scale, is_causal):
@@ -21,9 +23,10 @@ def _scores(c, q, k, bias, scale, is_causal):
     }  # fmt: skip
 
 
-def _check(q, dropout):
-    refuse_if(dropout > 0, "dropout of attention is random")
-    refuse_if(len(q.dims) != 4, f"attention of {len(q.dims)} axes")
+def _dropout(c, dropout, seed, stream):
+    """Attributes and operands of dropout. PyTorch's own ops of attention draw their numbers themselves."""
+    refuse_if(dropout > 0 and seed is None, "its dropout is made of PyTorch's random numbers")
+    return {"dropout_probability": dropout, "seed": seed, "offset": stream_of(c, stream)} if dropout > 0 else {}
 
 
 def _statistics(c, stats, fake):
@@ -47,10 +50,11 @@ def _shared(c, x):
     return c.whole(x)
 
 
-def _forward(c, q, k, v, bias, dropout, is_causal, scale):
+def _forward(c, q, k, v, bias, dropout, is_causal, scale, seed=None, stream=0):
+    drops = _dropout(c, dropout, seed, stream)
     q, k, v = c.whole(q), _shared(c, k), _shared(c, v)
-    _check(q, dropout)
-    r = c.g.sdpa_fwd(q, k, v, type=c.type, **_scores(c, q, k, bias, scale, is_causal))
+    refuse_if(len(q.dims) != 4, f"attention of {len(q.dims)} axes")
+    r = c.g.sdpa_fwd(q, k, v, type=c.type, **_scores(c, q, k, bias, scale, is_causal), **drops)
     first = [r.o, _statistics(c, r.stats, c.fake[1])]
     return first + [Filled(fake) for fake in c.fake[2:]]
 
@@ -81,16 +85,22 @@ def overrideable(c, q, k, v, attn_bias=None, dropout_p=0.0, is_causal=False, ret
     return _forward(c, q, k, v, attn_bias, dropout_p, is_causal, scale)
 
 
-def _backward(c, dy, q, k, v, o, lse, bias, dropout, is_causal, scale, wants_dbias=False):
+@converts_function(_attention.FORWARD, ignores=unread(), lazy=True)
+def with_dropout(c, seed, stream, q, k, v, attn_mask, dropout_p, is_causal, scale=None):
+    return _forward(c, q, k, v, attn_mask, dropout_p, is_causal, scale, seed, stream)
+
+
+def _backward(c, dy, q, k, v, o, lse, bias, dropout, is_causal, scale, wants_dbias=False, seed=None, stream=0):
+    drops = _dropout(c, dropout, seed, stream)
     dy, q, k, v, o, lse = (c.whole(x) for x in (dy, q, k, v, o, lse))
-    _check(q, dropout)
+    refuse_if(len(q.dims) != 4, f"attention of {len(q.dims)} axes")
     b, h, s, _ = q.dims
     if math.prod(lse.dims) != b * h * s:
         lse = c.g.slice(lse, [0, 0, 0], [b, h, s])
     lse = c.reshaped(lse, [b, h, s, 1])
     if bias is not None:  # rows without a key have no gradients: all their probabilities are 0
         lse = c.g.binary_select(math.inf, lse, c.g.cmp_eq(lse, -math.inf))
-    r = c.g.sdpa_bwd(q, k, v, o, dy, lse, type=c.type, **_scores(c, q, k, bias, scale, is_causal))
+    r = c.g.sdpa_bwd(q, k, v, o, dy, lse, type=c.type, **_scores(c, q, k, bias, scale, is_causal), **drops)
     return [r.dq, r.dk, r.dv] + ([r.dbias] if wants_dbias else [])
 
 
@@ -116,3 +126,8 @@ def efficient_backward(c, dy, q, k, v, bias, o, lse, seed, offset, dropout_p, ma
 def cudnn_backward(c, dy, q, k, v, o, lse, seed, offset, bias, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, *,
                    scale=None):  # fmt: skip
     return _backward(c, dy, q, k, v, o, lse, bias, dropout_p, is_causal, scale)
+
+
+@converts_function(_attention.BACKWARD, ignores=unread(), lazy=True)
+def with_dropout_backward(c, seed, stream, dy, q, k, v, o, lse, attn_mask, dropout_p, is_causal, scale=None):
+    return _backward(c, dy, q, k, v, o, lse, attn_mask, dropout_p, is_causal, scale, seed=seed, stream=stream)

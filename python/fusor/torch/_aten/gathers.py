@@ -42,9 +42,9 @@ def gather(c, x, dim, index, sparse_grad=False):
     return c.g.gather(x, index, axis=dim)
 
 
-@converts("index.Tensor", "_unsafe_index.Tensor")
-def index(c, x, indices):
-    """Indices at neighbouring axes, which broadcast together: the axes become one, with one index."""
+def flat_index(c, x, indices):
+    """Indices at neighbouring axes of x, which broadcast together, as one index: x's dims, those of the indices, the
+    first of the axes, the index and the extent of the axes as one."""
     at = [i for i, each in enumerate(indices) if each is not None]
     fakes = [node.meta["val"] for node in c.node.args[1] if node is not None]
     refuse_if(any(f.dtype not in (torch.int32, torch.int64) for f in fakes), "a choice by a mask has unknown dims")
@@ -58,8 +58,16 @@ def index(c, x, indices):
         flat = each if flat is None else c.g.add(c.g.mul(flat, extent), each)
     if list(flat.dims) != shape:
         flat = c.g.identity(flat, dims=shape, type=flat.type)
-    x = c.reshaped(x, [*dims[: at[0]], math.prod(extents), *dims[at[-1] + 1 :]])
-    return c.reshaped(_taken(c, x, _vector(c, flat), at[0]), c.dims)
+    return dims, shape, at[0], flat, math.prod(extents)
+
+
+@converts("index.Tensor", "_unsafe_index.Tensor")
+def index(c, x, indices):
+    """The axes that are indexed become one, with one index."""
+    dims, _, axis, flat, extent = flat_index(c, x, indices)
+    behind = dims[axis + sum(each is not None for each in indices) :]
+    x = c.reshaped(x, [*dims[:axis], extent, *behind])
+    return c.reshaped(_taken(c, x, _vector(c, flat), axis), c.dims)
 
 
 @converts("flip")

@@ -5,7 +5,7 @@ import math
 import torch
 
 from ..._fusor import Tensor
-from ._table import WRAPS, Pieces, Refused, converts, refuse_if, type_of
+from ._table import WRAPS, Pieces, Refused, converts, overload, refuse_if, type_of
 
 
 def pointwise(c, mode, *operands, **attributes):
@@ -490,10 +490,25 @@ def isinf(c, x):
     return c.g.cmp_eq(c.g.abs(x), math.inf, type=c.type)
 
 
-@converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def _literal(node, place):
+    """The number that an operand of a real op is, if it is a constant without dims: one that is a tensor is stored
+    where several kernels read it. Else None."""
+    made, result = node.args[place], node.meta["val"]
+    if not isinstance(made, torch.fx.Node) or made.target not in (overload("scalar_tensor"), overload("full")):
+        return None
+    fake, value = made.meta["val"], made.args[-1]
+    is_alike = fake.dim() == 0 and fake.dtype == result.dtype and result.dtype.is_floating_point
+    return float(value) if is_alike and isinstance(value, (int, float)) else None
+
+
+def _literals(node):
+    return [place for place in range(1, len(node.args)) if _literal(node, place) is not None]
+
+
+@converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar", ignores=_literals)
 def where(c, condition, a, b):
     refuse_if(c.fake.dtype in WRAPS, "8-bit integers")
-    a, b = (_number(c, x) for x in (a, b))
+    a, b = (_literal(c.node, place) if x is None else _number(c, x) for place, x in ((1, a), (2, b)))
     if c.is_real:
         a, b = _real(c, a), _real(c, b)
     return c.g.binary_select(a, b, condition, type=c.type)
