@@ -29,7 +29,7 @@ TEST(OpKinds, FormulasOfPointwiseOpsAreThoseOfTheTableMadeReadable) {
   EXPECT_EQ(formula(PointwiseMode::elu), "y = x > 0 ? x : elu_alpha * expm1(x); expm1(t) = exp(t) - 1");
   EXPECT_THAT(formula(PointwiseMode::gelu_bwd), HasSubstr("y = dy * (x * normal_pdf(x) + normal_cdf(x)); "));
   EXPECT_THAT(formula(PointwiseMode::swish_bwd),
-              HasSubstr("* (1 + (swish_beta * x) * sigmoid(-swish_beta * x)); "));
+              HasSubstr("gated_slope(u, v) = sigmoid(u) * (1 + v * sigmoid(-u)); "));
   for (int i = 0; i < pointwise_mode_count(); ++i)
     for (const char* inner : {"fn::", "T(", "p."})
       EXPECT_EQ(formula(static_cast<PointwiseMode>(i)).find(inner), std::string::npos) << i << inner;
