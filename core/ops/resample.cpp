@@ -215,6 +215,15 @@ bool is_of_all(const ResampleAttributes& op, const Dims& x) {
   return op.window == spatial_of(x) && op.pre_padding == none && op.post_padding == none;
 }
 
+// Windows share no element, and leave none over.
+bool stand_side_by_side(const ResampleAttributes& op, const Dims& x, const Dims& y) {
+  const Dims none = Dims::filled(op.window.rank(), 0), all = spatial_of(x), results = spatial_of(y);
+  if (op.window != op.stride || op.pre_padding != none || op.post_padding != none) return false;
+  for (int i = 0; i < all.rank(); ++i)
+    if (all[i] != results[i] * op.window[i]) return false;
+  return true;
+}
+
 // --- interpolation -----------------------------------------------------------------------------------------
 
 // Where results along one spatial dim come from: integers and a share, of the index's dims.
@@ -516,6 +525,14 @@ void ResampleBackward::expand(Expansion& e) const {
   }
   if (mode != ResampleMode::maxpool && is_of_all(*this, x)) {
     e.result("dx", e.div(dy, e.constant(static_cast<double>(element_count(window)))));
+    return;
+  }
+  if (mode != ResampleMode::maxpool && stand_side_by_side(*this, x, y)) {
+    const int apart = e.paired(dy, 2);
+    Dims repeated = e.dims(apart);
+    for (int i = 0; i < window.rank(); ++i) repeated[2 * i + 3] = window[i];
+    const int count = e.constant(static_cast<double>(element_count(window)));
+    e.reshaped_result("dx", e.op(Pointwise{.mode = PointwiseMode::div}, {apart, count}, repeated));
     return;
   }
   // An element lies in so many windows along each dim: the last that begins at or before it, and those

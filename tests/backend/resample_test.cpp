@@ -90,6 +90,26 @@ void expect_transposed(const ResampleCase& c) {
   EXPECT_NEAR(product(dy, y), product(dx, x), 1e-10) << what;
 }
 
+// Windows that share no element: each gradient is repeated, and what comes behind is in the same kernel.
+TEST(Resample, GradientsOfMeansSideBySideAreRepeated) {
+  for (const ResampleMode mode :
+       {ResampleMode::avgpool_include_padding, ResampleMode::avgpool_exclude_padding})
+    for (const Dims& window : {Dims{2, 3}, Dims{4}, Dims{2, 1, 2}}) {
+      Dims from;
+      for (const int64_t extent : window) from.push_back(3 * extent);
+      expect_transposed({{.mode = mode, .window = window, .stride = window}, from});
+    }
+  GraphBuilder g;
+  const Dims dims{2, 8, 4, 6};
+  const Tensor dy = g.input("dy", {2, 8, 2, 3}, DataType::f16, Layout::nhwc);
+  const Tensor dx = g.resample_bwd(
+      dy, dims, {.mode = ResampleMode::avgpool_include_padding, .window = {2, 2}, .stride = {2, 2}});
+  g.output(g.relu_bwd(dx, g.input("x", dims, DataType::f16, Layout::nhwc)));
+  const Graph graph = g.finish();
+  EXPECT_EQ(build(graph, DeviceInfo::named("H200"), {.compile = false}).fusions.size(), 1U);
+  expect_right_on_cpu(graph);
+}
+
 TEST(Resample, GradientsOfInterpolationAreItsTranspose) {
   for (const ResampleMode mode : {ResampleMode::bilinear, ResampleMode::nearest}) {
     for (const auto& [from, to] : {std::pair{Dims{5, 7}, Dims{9, 4}},
