@@ -77,6 +77,20 @@ class Captures(Compile):
         graph, results = captured(compiled(lambda x: torch.relu(model(torch.tanh(x)))), x)
         self.replayed(graph, results, torch.relu(model(torch.tanh(x))).detach())
 
+    def test_every_replay_draws_numbers_of_its_own(self):
+        x = torch.ones(200, 300, device=DEVICE)
+        graph, y = captured(compiled(lambda x: torch.nn.functional.dropout(x, 0.25) * 3), x)
+        found = []
+        for seed in (5, 5, None):
+            if seed is not None:
+                torch.cuda.manual_seed(seed)
+            graph.replay()
+            torch.cuda.synchronize()
+            found.append(y.clone())
+            self.assertLess(abs((y != 0).float().mean().item() - 0.75), 0.02)
+        self.assertTrue(torch.equal(found[0], found[1]))
+        self.assertFalse(torch.equal(found[1], found[2]))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -157,6 +157,11 @@ def native_dropout(x, p, train):
     return torch.where(kept, x, 0.0) * (1.0 / (1.0 - p)), kept
 
 
+def native_dropout_backward(dy, mask, scale):
+    """As the forward op rounds, where PyTorch's function rounds the scale, too."""
+    return torch.where(mask, dy, 0.0) * scale
+
+
 def bernoulli(x, probability=None, *, generator=None):
     """1 with a probability, else 0; the probabilities are a number, a tensor, or x."""
     if generator is not None:
@@ -211,8 +216,9 @@ def exponential(x, lambd=1.0, generator=None):
 
 
 DECOMPOSITIONS = {
-    "native_dropout": native_dropout, "bernoulli": bernoulli, "bernoulli.p": bernoulli, "bernoulli.Tensor": bernoulli,
-    "rand": _sized(UNIFORM), "rand_like": _like(UNIFORM), "randn": _sized(NORMAL), "randn_like": _like(NORMAL),
-    "uniform": uniform, "normal_functional": normal_like, "normal.Tensor_float": normal,
-    "normal.float_Tensor": normal, "normal.Tensor_Tensor": normal, "exponential": exponential,
+    "native_dropout": native_dropout, "native_dropout_backward": native_dropout_backward, "bernoulli": bernoulli,
+    "bernoulli.p": bernoulli, "bernoulli.Tensor": bernoulli, "rand": _sized(UNIFORM), "rand_like": _like(UNIFORM),
+    "randn": _sized(NORMAL), "randn_like": _like(NORMAL), "uniform": uniform, "normal_functional": normal_like,
+    "normal.Tensor_float": normal, "normal.float_Tensor": normal, "normal.Tensor_Tensor": normal,
+    "exponential": exponential,
 }  # fmt: skip
