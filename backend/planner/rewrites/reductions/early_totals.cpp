@@ -1,6 +1,7 @@
 // Owns the search for totals that may be taken in front of views, and their rewriting.
 #include "backend/planner/rewrites/reductions/early_totals.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -107,8 +108,9 @@ class EarlyTotals {
       origin = {maker->inputs[0], *std::move(reduced)};
     }
     const bool is_new = origin.value != total.inputs[0];
-    return is_new && maker != nullptr && is_pointwise(*maker) && is_kept(origin.value) ? std::optional(origin)
-                                                                                       : std::nullopt;
+    const bool moves = is_new && maker != nullptr && is_made_with_totals(*maker) && is_kept(origin.value) &&
+                       !is_needed_again(total.outputs[0]);
+    return moves ? std::optional(origin) : std::nullopt;
   }
 
   bool is_moved_view(const Op& op) const {
@@ -120,6 +122,26 @@ class EarlyTotals {
     const Dims& given = dims(view.inputs[0]);
     if (is_reshape(view)) return before_reshape(reduced, given, dims(view.outputs[0]));
     return before_transpose(reduced, given, std::get<Transpose>(view.attributes).permutation);
+  }
+
+  // Whether pointwise ops make the op's result of totals, as those of a norm or its gradient do: other totals
+  // may share their pass. What a contraction makes is added up behind it.
+  bool is_made_with_totals(const Op& op, int depth = 12) const {
+    if (!is_pointwise(op) || depth == 0) return false;
+    return std::ranges::any_of(op.inputs, [&](int input) {
+      const Op* maker = input < 0 ? nullptr : maker_of(input);
+      while (maker != nullptr && is_moved_view(*maker)) maker = maker_of(maker->inputs[0]);
+      return maker != nullptr && (is_reduction(*maker) || is_made_with_totals(*maker, depth - 1));
+    });
+  }
+
+  // Whether a total goes on to elements that it is a total of, as the mean of a norm does: what works on the
+  // same rows stays in one shape.
+  bool is_needed_again(int total) const {
+    return std::ranges::any_of(index_.consumers(total), [&](int reader) {
+      const int y = graph_.ops[static_cast<size_t>(reader)].outputs[0];
+      return y >= 0 && (element_count(dims(y)) > element_count(dims(total)) || is_needed_again(y));
+    });
   }
 
   // Whether the value is stored for others than the totals.

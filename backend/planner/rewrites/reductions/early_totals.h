@@ -15,9 +15,9 @@ namespace fusor {
 ///            '-------> reshape [n s, c] -> matmul
 ///
 /// The gradient of a linear layer's bias is such a total, of a value that a norm's backward pass makes: its
-/// rows give the total in the same pass over memory. That is done for what pointwise ops make and somebody
-/// else reads, where each of its axes is added up as a whole or stays. Tensors keep their indices. Whether
-/// anything changed.
+/// rows give the total in the same pass over memory. That is done for what pointwise ops make of totals and
+/// somebody else reads, where each of its axes is added up as a whole or stays, and no element needs the
+/// total again. Tensors keep their indices. Whether anything changed.
 bool move_totals_in_front(Graph& graph, Additions& additions);
 
 }  // namespace fusor

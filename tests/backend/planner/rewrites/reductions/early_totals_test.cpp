@@ -14,9 +14,9 @@ using test::expect_fusions;
 
 // A norm's result [2, 5, 8], which others read.
 Tensor rows(GraphBuilder& g) {
-  const Tensor y =
-      g.mul(g.softmax(g.input("x", {2, 5, 8}, DataType::f32)).y, g.input("gate", {2, 5, 8}, DataType::f32));
-  return g.output(y, {.name = "rows"});
+  const Tensor x = g.exp(g.input("x", {2, 5, 8}, DataType::f32));
+  const Tensor y = g.div(x, g.reduce(x, ReductionMode::add, {2}));
+  return g.output(g.mul(y, g.input("gate", {2, 5, 8}, DataType::f32)), {.name = "rows"});
 }
 
 bool moves(const Graph& graph) {
@@ -65,6 +65,21 @@ TEST(EarlyTotals, AxesThatChangePlacesStayBehindTheView) {
   const Graph graph = g.finish({g.reduce(g.transpose(y, {2, 1, 0}), ReductionMode::add, {1})});
   EXPECT_FALSE(moves(graph));
   expect_right_on_cpu(graph);
+}
+
+// The mean of a norm over channels, behind a convolution's result in other axes: the norm's rows stay one
+// shape.
+TEST(EarlyTotals, TotalsThatTheirElementsNeedStayBehindTheView) {
+  GraphBuilder g;
+  const Tensor seen = g.reshape(g.transpose(rows(g), {1, 0, 2}), {10, 8});
+  EXPECT_FALSE(moves(g.finish({g.sub(seen, g.reduce(seen, ReductionMode::avg, {1}))})));
+}
+
+TEST(EarlyTotals, WhatAProductMakesIsLeft) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {2, 5, 4}, DataType::f32), b = g.input("b", {2, 4, 8}, DataType::f32);
+  const Tensor y = g.output(g.relu(g.matmul(a, b)), {.name = "y"});
+  EXPECT_FALSE(moves(g.finish({g.reduce(g.reshape(y, {10, 8}), ReductionMode::add, {0})})));
 }
 
 TEST(EarlyTotals, WhatNobodyElseReadsIsLeft) {
