@@ -59,8 +59,9 @@ class Sizes(Compile):
         return torch.compile(function, backend=chosen, dynamic=dynamic)
 
     def all_inside(self, *outside):
-        """Everything that was compiled is on fusor."""
-        found = {entry.op: entry.reason for graph in self.report for entry in graph.outside}
+        """Everything that was compiled is on fusor, but for numbers that PyTorch computes on the host of a GPU."""
+        entries = [entry for graph in self.report for entry in graph.outside]
+        found = {entry.op: entry.reason for entry in entries if not entry.reason.startswith("it is on cpu")}
         self.assertEqual(sorted(found), sorted(outside), found)
 
     def same(self, function, inputs, dynamic=None, graphs=None):
