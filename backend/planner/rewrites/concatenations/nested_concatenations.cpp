@@ -61,8 +61,8 @@ class Nests {
       if (++looked_at > kMostLater) break;
       if (concatenation(op(reader))->axis != concatenation(op(at))->axis) continue;
       const std::vector<int>& others = op(reader).inputs;
-      const auto run = std::ranges::search(others, parts);
-      if (!run.empty()) return Nest{reader, static_cast<int>(run.begin() - others.begin())};
+      const auto run = std::search(others.begin(), others.end(), parts.begin(), parts.end());
+      if (run != others.end()) return Nest{reader, static_cast<int>(run - others.begin())};
     }
     return std::nullopt;
   }
