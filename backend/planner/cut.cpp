@@ -87,35 +87,26 @@ void keep_other_shapes_with_readers(const Graph& graph, const FoldedGraph& folde
   std::ranges::sort(second);
 }
 
-// A value behind a contraction need not be stored where the second part alone reads it, and reads or finds in
-// memory all that it is made of: it is computed there, with what leads to it alone. The square of a result
-// whose statistics are taken is such a value, and the product of a gradient and what a norm made in the
-// forward pass.
-void give_values_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
+// Moves pointwise ops of the first part, whose results it alone would store for the second, to that one, with
+// all that leads to them alone. `is_at_hand(op, moves)`: whether the second part has all that the op is
+// computed from, where the ops that `moves` names go along.
+template <class IsAtHand>
+void give_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut, const IsAtHand& is_at_hand) {
   std::vector<int>& first = cut.first;
   std::vector<int>& second = cut.second;
-  if (contractions_in(graph, first).empty() || !contractions_in(graph, second).empty()) return;
-  const auto is_read_there = [&](int reader) { return position_in(second, reader) >= 0; };
+  const auto readers_of = [&](int op) { return folded.index.consumers(graph.ops[op].outputs[0]); };
   const auto may_move = [&](int op) {
-    const int y = graph.ops[op].outputs[0];
-    return std::holds_alternative<Pointwise>(graph.ops[op].attributes) && graph.tensors[y].is_virtual() &&
-           !folded.index.consumers(y).empty();
+    return std::holds_alternative<Pointwise>(graph.ops[op].attributes) &&
+           graph.tensors[graph.ops[op].outputs[0]].is_virtual() && !readers_of(op).empty();
   };
   std::vector<int> given, before;
   std::ranges::copy_if(first, std::back_inserter(given), may_move);
   do {
     before = given;
     const auto moves = [&](int op) { return position_in(before, op) >= 0; };
-    const auto is_at_hand = [&](int tensor) {
-      const int producer = folded.index.producer(tensor);
-      return producer < 0 || position_in(first, producer) < 0 || moves(producer) ||
-             !graph.tensors[tensor].is_virtual() ||
-             std::ranges::any_of(folded.index.consumers(tensor), is_read_there);
-    };
+    const auto is_there = [&](int reader) { return position_in(second, reader) >= 0 || moves(reader); };
     std::erase_if(given, [&](int op) {
-      const auto goes_there = [&](int reader) { return is_read_there(reader) || moves(reader); };
-      return !std::ranges::all_of(folded.index.consumers(graph.ops[op].outputs[0]), goes_there) ||
-             !std::ranges::all_of(graph.ops[op].inputs, is_at_hand);
+      return !std::ranges::all_of(readers_of(op), is_there) || !is_at_hand(op, moves);
     });
   } while (given.size() < before.size());
   std::erase_if(first, [&](int op) { return position_in(given, op) >= 0; });
@@ -123,37 +114,33 @@ void give_values_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& 
   std::ranges::sort(second);
 }
 
-// Values that the second part alone reads are computed there, with all that leads to them alone, where what
-// they are made of lies in memory, or is little: a number for each row.
+// A value behind a contraction need not be stored where the second part alone reads it, and reads or finds in
+// memory all that it is made of: it is computed there. The square of a result whose statistics are taken is
+// such a value, and the product of a gradient and what a norm made in the forward pass.
+void give_values_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
+  if (contractions_in(graph, cut.first).empty() || !contractions_in(graph, cut.second).empty()) return;
+  const auto is_read_there = [&](int reader) { return position_in(cut.second, reader) >= 0; };
+  give_to_readers(graph, folded, cut, [&](int op, const auto& moves) {
+    return std::ranges::all_of(graph.ops[op].inputs, [&](int tensor) {
+      const int producer = folded.index.producer(tensor);
+      return producer < 0 || position_in(cut.first, producer) < 0 || moves(producer) ||
+             !graph.tensors[tensor].is_virtual() ||
+             std::ranges::any_of(folded.index.consumers(tensor), is_read_there);
+    });
+  });
+}
+
+// Values that the second part alone reads are computed there, where what they are made of lies in memory, or
+// is little: a number for each row.
 void give_chains_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
-  std::vector<int>& first = cut.first;
-  std::vector<int>& second = cut.second;
   constexpr int64_t kLittle = 16;  // elements for each of another value
   const auto elements = [&](int op) { return element_count(graph.tensors[graph.ops[op].outputs[0]].dims); };
-  const auto may_move = [&](int op) {
-    const int y = graph.ops[op].outputs[0];
-    return std::holds_alternative<Pointwise>(graph.ops[op].attributes) && graph.tensors[y].is_virtual() &&
-           !folded.index.consumers(y).empty();
-  };
-  std::vector<int> given, before;
-  std::ranges::copy_if(first, std::back_inserter(given), may_move);
-  do {
-    before = given;
-    std::erase_if(given, [&](int op) {
-      const auto is_read_there = [&](int reader) {
-        return position_in(second, reader) >= 0 || position_in(before, reader) >= 0;
-      };
-      const auto is_at_hand = [&](int producer) {
-        return position_in(first, producer) < 0 || position_in(before, producer) >= 0 ||
-               elements(producer) * kLittle <= elements(op);
-      };
-      return !std::ranges::all_of(folded.index.consumers(graph.ops[op].outputs[0]), is_read_there) ||
-             !std::ranges::all_of(folded.dependencies[op], is_at_hand);
+  give_to_readers(graph, folded, cut, [&](int op, const auto& moves) {
+    return std::ranges::all_of(folded.dependencies[op], [&](int producer) {
+      return position_in(cut.first, producer) < 0 || moves(producer) ||
+             elements(producer) * kLittle <= elements(op);
     });
-  } while (given.size() < before.size());
-  std::erase_if(first, [&](int op) { return position_in(given, op) >= 0; });
-  second.insert(second.end(), given.begin(), given.end());
-  std::ranges::sort(second);
+  });
 }
 
 // Cut in front of all contractions, what becomes of no operand of theirs stays behind: a mask of scores, say.
