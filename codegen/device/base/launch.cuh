@@ -17,11 +17,14 @@
 /// that it writes, and nothing written at all. Where launches do not overlap it returns at once.
 FUSOR_DEVICE void wait_for_launch_before() {
   if constexpr (Config::arch >= 900) {
-    // The compiler may move loads of read-only memory across the wait, but out of no branch: it cannot know
-    // that this one is never taken.
-    u32 has_ended;
-    asm volatile("griddepcontrol.wait;\nmov.u32 %0, 1;" : "=r"(has_ended)::"memory");
-    if (has_ended == 0) __trap();
+    // Compilers move loads of memory that is only read across the wait, but not across an end of the thread:
+    // how many blocks there are is known when a kernel runs, and never 0.
+    u32 blocks;
+    asm volatile("griddepcontrol.wait;\nmov.u32 %0, %%nctaid.x;" : "=r"(blocks)::"memory");
+    if (blocks == 0) {
+      asm volatile("exit;");
+      __builtin_unreachable();
+    }
   }
 }
 
