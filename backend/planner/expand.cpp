@@ -22,6 +22,7 @@
 #include "backend/planner/rewrites/layouts/channels_last.h"
 #include "backend/planner/rewrites/layouts/result_layout.h"
 #include "backend/planner/rewrites/products/distributed_products.h"
+#include "backend/planner/rewrites/products/patch_products.h"
 #include "backend/planner/rewrites/products/row_order.h"
 #include "backend/planner/rewrites/products/short_products.h"
 #include "backend/planner/rewrites/products/sliced_products.h"
@@ -65,6 +66,14 @@ class Expander {
     simplify_views();
     write_short_products(graph_, additions_);
     read_appended_rows(graph_, additions_);
+    lay_out();
+    // Patches are multiplied as they lie for the convolution.
+    if (!multiply_patches(graph_, additions_)) return;
+    simplify_views();
+    lay_out();
+  }
+
+  void lay_out() {
     lay_out_results(graph_);
     lay_channels_last(graph_, additions_);
   }
