@@ -23,6 +23,7 @@ from ._program import Program, boxed
 from ._random import with_one_seed
 from ._recent import Recent, Sized
 from ._report import GraphReport, Outside, PartReport, counted, outside
+from ._saved import made_again_of_saved
 from ._sizes import Sizes
 
 log = logging.getLogger("fusor.torch")
@@ -170,13 +171,15 @@ class Compiler:
 
 
 def partitioned(joint, examples, **named):
-    """The joint graph as a forward and a backward graph, which save what costs least memory. Constants are folded
-    before, and those of sizes in each, so that neither saves them for the other."""
+    """The joint graph as a forward and a backward graph, which save what costs least memory, and less where kernels
+    make it again. Constants are folded before, and those of sizes in each, so that neither saves them for the other."""
     fold(joint)
     made_again(joint)
     with_one_seed(joint.graph)
     without_indices(joint.graph)
-    return min_cut_rematerialization_partition(joint, examples, **named)
+    forward, backward = min_cut_rematerialization_partition(joint, examples, **named)
+    made_again_of_saved(forward, backward, named["num_fwd_outputs"])
+    return forward, backward
 
 
 @functools.cache
