@@ -27,7 +27,10 @@ class LateViews {
         known_(graph.tensors.size()),
         made_by_(known_, -1),
         is_led_(known_, false),
-        given_(std::move(graph.ops)) {}
+        given_(std::move(graph.ops)) {
+    for (const Op& op : given_) note_leads(op);
+    is_led_given_ = is_led_;
+  }
 
   // Whether anything was moved.
   bool run() {
@@ -56,22 +59,25 @@ class LateViews {
     return &ops_[static_cast<size_t>(place)];
   }
 
-  void append(Op op) {
-    made_by_.resize(graph_.tensors.size(), -1);
-    is_led_.resize(graph_.tensors.size(), false);
-    // A contraction leads to its result, and on to what is made of that by element, in totals or as a view of
-    // all of it: what reads a part of it reads memory.
+  // A contraction leads to its result, and on to what is made of that by element, in totals or as a view of
+  // all of it: what reads a part of it reads memory.
+  void note_leads(const Op& op) {
     const auto leads = [&](int input) {
       return input >= 0 && is_led(input) && (!is_pointwise(op) || dims(input) == dims(op.outputs[0]));
     };
     const bool passes = is_reshape(op) || is_transpose(op) || is_pointwise(op) || is_reduction(op);
     const bool is_led_now =
         is_contraction(op.attributes) || (passes && std::ranges::any_of(op.inputs, leads));
-    for (const int y : op.outputs) {
-      if (y < 0) continue;
-      made_by_[static_cast<size_t>(y)] = static_cast<int>(ops_.size());
-      is_led_[static_cast<size_t>(y)] = is_led_now;
-    }
+    for (const int y : op.outputs)
+      if (y >= 0) is_led_[static_cast<size_t>(y)] = is_led_now;
+  }
+
+  void append(Op op) {
+    made_by_.resize(graph_.tensors.size(), -1);
+    is_led_.resize(graph_.tensors.size(), false);
+    note_leads(op);
+    for (const int y : op.outputs)
+      if (y >= 0) made_by_[static_cast<size_t>(y)] = static_cast<int>(ops_.size());
     ops_.push_back(std::move(op));
   }
 
@@ -142,10 +148,48 @@ class LateViews {
     // An output is stored through the view, or where it is, if strides show it there.
     if (!tensor(y).is_virtual() && !is_seen_before(y, view)) return false;
     if (is_led(x)) return leads_to_one_value(view);
+    if (is_reshape(view) && comes_from_memory(x) && meets_contraction(view)) return true;
     const auto readers = index_.consumers(y);
     return readers.size() == 1 && is_pointwise(given_[static_cast<size_t>(readers[0])]) &&
            tensor(x).is_virtual() && view_of(x) == nullptr && is_reshape(view) &&
            (joins_axes(view) || drops_places(view));
+  }
+
+  // Whether the tensor lies in memory, or is made of such ones in front of views that have moved.
+  bool comes_from_memory(int at) const {
+    return std::cmp_greater_equal(at, known_) || index_.producer(at) < 0 || !tensor(at).is_virtual();
+  }
+
+  // Whether pointwise ops lead from the view's result to where they meet what a contraction gives, behind
+  // such a view: they are part of its fusion where they are computed in the shape in front.
+  bool meets_contraction(const Op& view) const {
+    constexpr size_t kMostOps = 32;
+    std::vector<int> open{view.outputs[0]}, passed;
+    for (size_t next = 0; next < open.size(); ++next)
+      for (const int reader : index_.consumers(open[next])) {
+        const Op& op = given_[static_cast<size_t>(reader)];
+        if (!is_pointwise(op) || std::ranges::find(passed, reader) != passed.end() ||
+            !has_shapes_before(op, view))
+          continue;
+        if (std::ranges::any_of(op.inputs, [&](int input) { return is_given_by_contraction(input, view); }))
+          return true;
+        passed.push_back(reader);
+        if (passed.size() > kMostOps) return false;
+        open.push_back(op.outputs[0]);
+      }
+    return false;
+  }
+  // Whether the tensor is a view like this one of what a contraction leads to, or made of one by element.
+  bool is_given_by_contraction(int at, const Op& view, int depth = 16) const {
+    const int maker = index_.producer(at);
+    if (maker < 0 || depth == 0 || !is_led_given_[static_cast<size_t>(at)] ||
+        dims(at) != dims(view.outputs[0]))
+      return false;
+    const Op& op = given_[static_cast<size_t>(maker)];
+    if (is_pointwise(op))
+      return std::ranges::any_of(op.inputs,
+                                 [&](int input) { return is_given_by_contraction(input, view, depth - 1); });
+    return op.attributes == view.attributes && dims(op.inputs[0]) == dims(view.inputs[0]);
   }
 
   // Whether pointwise ops make one value of the view's result, which then is all that others read: as many
@@ -307,10 +351,11 @@ class LateViews {
 
   Graph& graph_;
   Additions& additions_;
-  GraphIndex index_;          // of the ops as they were given
-  size_t known_;              // tensors that it knows
-  std::vector<int> made_by_;  // per tensor: the place of its op in ops_, or -1
-  std::vector<bool> is_led_;  // per tensor: whether a contraction leads to it
+  GraphIndex index_;                // of the ops as they were given
+  size_t known_;                    // tensors that it knows
+  std::vector<int> made_by_;        // per tensor: the place of its op in ops_, or -1
+  std::vector<bool> is_led_;        // per tensor: whether a contraction leads to it
+  std::vector<bool> is_led_given_;  // the same of the ops as they were given
   std::vector<Op> given_, ops_;
   bool moves_ = false;
 };

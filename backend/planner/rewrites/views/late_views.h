@@ -17,10 +17,12 @@ namespace fusor {
 ///     matmul [n h w, c] --------------------------> add -> reshape [n, h, w, c] -> transpose [n, c, h, w]
 ///
 /// That is done for what becomes of a contraction's result, where pointwise ops make one value of the view;
-/// and for a reshape that joins axes of any result, as that of a norm over groups of channels, where one op
-/// reads it, be it an output of the graph or not. Totals of rows come along where nobody else works on those
-/// rows behind them. An operand that no strides show in the other shape leaves all as it is, and so does one
-/// that a contraction leads to in the view's shape. Tensors keep their indices. Whether anything changed.
+/// for a reshape of what lies in memory, where pointwise ops take it to where they meet such a result in the
+/// shape in front; and for a reshape that joins axes of any result, as that of a norm over groups of
+/// channels, where one op reads it, be it an output of the graph or not. Totals of rows come along where
+/// nobody else works on those rows behind them. An operand that no strides show in the other shape leaves all
+/// as it is, and so does one that a contraction leads to in the view's shape. Tensors keep their indices.
+/// Whether anything changed.
 bool move_views_behind(Graph& graph, Additions& additions);
 
 }  // namespace fusor

@@ -46,6 +46,35 @@ TEST(LateViews, AResidualIsSeenInTheShapeOfTheProduct) {
   expect_right_on_cpu(graph);
 }
 
+// The gradient of a gelu: what its slope is made of was saved in the product's shape, and is read behind
+// reshapes of its own.
+TEST(LateViews, ValuesOfWhatLiesInMemoryMeetTheProductInItsShape) {
+  Linear linear;
+  GraphBuilder& g = linear.g;
+  const Tensor saved = g.input("saved", {6, 8}, DataType::f32);
+  const Tensor first = g.reshape(saved, {2, 3, 8}), again = g.reshape(saved, {2, 3, 8});
+  const Tensor tanh = g.tanh(g.mul(first, g.mul(first, again), {.name = "cube"}), {.name = "tanh"});
+  const Tensor half = g.mul(linear.y, g.mul(again, g.constant(0.5), {.name = "half"}), {.name = "halved"});
+  const Tensor slope = g.sub(g.constant(1.0), g.mul(tanh, tanh, {.name = "square"}), {.name = "slope"});
+  const Tensor sum =
+      g.add(g.mul(half, slope, {.name = "inner"}), g.mul(linear.y, tanh, {.name = "outer"}), {.name = "sum"});
+  const Graph graph = g.finish({sum});
+  EXPECT_THAT(named_groups(graph), ElementsAre(testing::Contains("matmul")));
+  expect_right_on_cpu(graph);
+}
+
+TEST(LateViews, ValuesOfMemoryThatMeetNoProductKeepTheirShape) {
+  GraphBuilder g;
+  const Tensor saved = g.input("saved", {6, 8}, DataType::f32);
+  const Tensor y = g.relu(g.reshape(saved, {2, 3, 8}), {.name = "relu"});
+  const Tensor rows = g.reduce(y, ReductionMode::add, {1}, {.name = "rows"});
+  const Graph graph = g.finish({g.mul(y, rows, {.name = "mul"})});
+  Graph moved = graph;
+  Additions additions(moved);
+  EXPECT_FALSE(move_views_behind(moved, additions));
+  expect_right_on_cpu(graph);
+}
+
 // The sum of the first layer is read where it is, not through the view that its other readers need.
 TEST(LateViews, ResidualsOfSeveralLayersStayInOneShape) {
   Linear linear;
