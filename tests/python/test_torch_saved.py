@@ -103,6 +103,23 @@ class Saved(Compile):
 
         self.model(Twice(None), randn(10, 16).requires_grad_())
 
+    def test_copies_of_saved_values_are_read_where_these_are(self):
+        class Copied(Hidden):
+            def forward(self, x):
+                y = torch.softmax(self.up(x), 1)
+                return self.down(y) + y.clone()[:, :16] @ y.clone()[:16, :16].exp()
+
+        with self.of(Copied(None), randn(20, 16).requires_grad_()) as (kinds, sizes):
+            self.assertEqual(sizes.count(20 * 48), 1)
+
+    def test_copies_in_another_order_stay(self):
+        class Normed(nn.Module):
+            def forward(self, x):
+                return F.group_norm(x, 2).sin()
+
+        image = randn(2, 8, 6, 10, place=torch.channels_last).requires_grad_()
+        self.model(Normed(), image)
+
     def test_results_of_the_function_itself_stay(self):
         class Both(Hidden):
             def forward(self, x):

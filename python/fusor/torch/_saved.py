@@ -75,7 +75,7 @@ def _chain(value, read):
 
     if not visit(value) or len(chain) > MOST_OPS or len(large) != 1:
         return None
-    return list(chain) if _bytes(large.pop()) <= _bytes(value) else None
+    return list(chain) if _copies(chain) or _bytes(large.pop()) <= _bytes(value) else None
 
 
 def _saved_name(node, read):
@@ -104,9 +104,15 @@ def _bytes(node):
 
 
 def _copies(chain):
-    """Whether nothing is computed: then a kernel of any kind reads the source in the value's place."""
-    is_view = lambda node: is_floating(node) and node.target is not operator.getitem and node.all_input_nodes  # noqa: E731
-    return all(node.target in _COPIES or is_view(node) for node in chain)
+    """Whether nothing is computed, and nothing laid out anew: then a kernel of any kind reads the source in the value's
+    place."""
+
+    def keeps_place(node):
+        if node.target in _COPIES:
+            return node.meta["val"].stride() == node.args[0].meta["val"].stride()
+        return is_floating(node) and node.target is not operator.getitem and node.all_input_nodes
+
+    return all(map(keeps_place, chain))
 
 
 def _is_of_backward(node, read):
