@@ -1,0 +1,186 @@
+// Owns the schedule of depthwise weight gradients on tensor cores.
+#include "backend/engines/depthwise/mma_wgrad.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/reach.h"
+#include "backend/engines/tiled/tiling.h"
+
+namespace fusor::depthwise {
+
+namespace {
+
+constexpr int64_t kGroupChannels = 8, kOctet = 8, kWarps = kThreads / 32;
+// Rows in flight: kStages of codegen/device/depthwise/mma_wgrad.cuh.
+constexpr int64_t kStages = 8;
+// Fewer taps are bound by memory anyway.
+constexpr int64_t kFewestTaps = 9;
+constexpr int64_t kMultiplyAddsOfMma = 16 * 8 * 16;
+
+bool is_without_steps(const SlidingAxis& axis) {
+  return axis.stride == 1 && axis.dilation == 1 && axis.window <= kMaxSlidingTaps;
+}
+
+bool is_one_pixel(const SlidingAxis& axis) {
+  return axis.window == 1 && axis.positions == 1 && axis.results == 1 && axis.start == 0;
+}
+
+Expr in_groups(const Fusion& fusion, Expr site) {
+  mark_whole_vectors(fusion, site, 1, kGroupChannels);
+  return site;
+}
+
+bool is_group_load(const Problem& problem, const Expr& site) {
+  return is_plain(problem.fusion, in_groups(problem.fusion, site), kGroupChannels);
+}
+
+KernelSite site_of(const char* name, const Expr& expr) {
+  KernelSite site{name, expr, 1, fits_short_forms(expr)};
+  site.addressed = true;
+  return site;
+}
+
+// Groups of a block: neighbours share the sectors that are read, and few of them do not exist.
+int64_t best_width(int64_t groups) {
+  constexpr double kTwo = 0.9, kOne = 0.7;
+  const auto usefulness = [&](int64_t width) {
+    const double share = static_cast<double>(groups) / static_cast<double>(ceil_div(groups, width) * width);
+    return share * (width == 4 ? 1 : width == 2 ? kTwo : kOne);
+  };
+  return std::max({int64_t{4}, int64_t{2}, int64_t{1}},
+                  [&](int64_t a, int64_t b) { return usefulness(a) < usefulness(b); });
+}
+
+// Chunks of 16 bytes of one row that a warp reads from x and from dy.
+int64_t chunks_of_pixels(const SlidingAxis& axis) { return 2 * (kOctet + axis.window - 1); }
+constexpr int64_t kChunksOfResults = 2 * kOctet, kChunkBytes = 16;
+
+}  // namespace
+
+bool can_multiply(const Problem& problem) {
+  if (!problem.is_wgrad() || problem.in_planes() || problem.widest_vector != kGroupChannels) return false;
+  if (problem.device.compute_capability < 80 || !is_one_pixel(problem.axes[0])) return false;
+  const SlidingAxis &vertical = problem.axes[1], &last = problem.last();
+  if (!is_without_steps(vertical) || !is_without_steps(last)) return false;
+  if (vertical.window * last.window < kFewestTaps) return false;
+  if (!is_group_load(problem, problem.a) || !is_group_load(problem, problem.b)) return false;
+  if (yielded_node(problem.a).type != yielded_node(problem.b).type) return false;
+  // Rows of dy around the image are numbered, too; blocks may count a few octets more than there are.
+  constexpr int64_t kMost = kMaxIndex32 / 16;
+  const int64_t pixels = problem.images() * (vertical.positions + kOctet) * (last.results + kOctet);
+  return std::max(reach(problem.a), reach(problem.b)) <= kMaxIndex32 && pixels <= kMost &&
+         vertical.window * last.window * problem.view.entries <= kMost;
+}
+
+MmaWgrad::MmaWgrad(const Problem& problem_, const Knobs& knobs)
+    : problem(problem_),
+      a(in_groups(problem_.fusion, problem_.a)),
+      b(in_groups(problem_.fusion, problem_.b)),
+      y(problem_.y),
+      rows(std::clamp<int64_t>(knobs.rows, 1, problem_.axes[1].positions)),
+      split(knobs.split.value_or(0)),
+      groups(problem_.view.entries / kGroupChannels),
+      width(best_width(groups)),
+      lanes(kWarps / width) {
+  if (split == 0) split = split_for_device();
+}
+
+int64_t MmaWgrad::columns_per_block() const {
+  return ceil_div(ceil_div(columns(), octets_at_once()), split) * octets_at_once();
+}
+
+int64_t MmaWgrad::lead() const {
+  const int64_t most = vertical().window - 1;
+  return parts_of_rows() > 1 ? most : std::clamp<int64_t>(-vertical().start, 0, most);
+}
+
+int64_t MmaWgrad::blocks_per_sm() const {
+  constexpr int64_t kOthers = 40;
+  const int64_t registers = 4 * pairs() * vertical().window + 2 * vertical().window + kOthers;
+  return registers <= 96 ? 5 : registers <= 128 ? 4 : 3;
+}
+
+// Every block takes equally many octets, all at once if they fit.
+int64_t MmaWgrad::split_for_device() const {
+  const int64_t places = int64_t{problem.device.sm_count} * blocks_per_sm();
+  const int64_t turns = ceil_div(columns(), octets_at_once());
+  const int64_t most = std::max<int64_t>(1, places / tiles());
+  return ceil_div(turns, ceil_div(turns, most));
+}
+
+Launch MmaWgrad::parts_of_gradient() const {
+  const DataType element = yielded_node(a).type;
+  KernelSource source = {.root = "depthwise/mma_wgrad.cuh",
+                         .sites = {site_of("A", a), site_of("B", b)},
+                         .config = {{"index_bits", 32},
+                                    {"ElementA", element},
+                                    {"ElementB", element},
+                                    {"taps", last().window},
+                                    {"lines", vertical().window},
+                                    {"groups", width},
+                                    {"blocks", blocks_per_sm()}},
+                         .target = problem.target};
+  Parameters p(32);
+  p.divisor("octets", octets_of_row());
+  p.divisor("parts", parts_of_rows());
+  p.divisor("tiles", tiles());
+  p.wide("rows", rows);
+  p.wide("lead", lead());
+  p.wide("columns", columns());
+  p.wide("columns_per_block", columns_per_block());
+  p.wide("groups", groups);
+  p.wide("results", last().results);
+  p.wide("result_rows", vertical().results);
+  p.wide("positions", last().positions);
+  p.wide("position_rows", vertical().positions);
+  p.wide("start", last().start);
+  p.wide("start_row", vertical().start);
+  p.scratch("partials", "float", 0);
+  return launch_of(problem.fusion, "depthwise_mma_wgrad", std::move(source), std::move(p), blocks(),
+                   kThreads);
+}
+
+Lowered MmaWgrad::lowered() const {
+  Lowered lowered;
+  lowered.steps.emplace_back(parts_of_gradient());
+  lowered.steps.emplace_back(sum_of_parts(problem, y, parts(), 32));
+  lowered.scratch.push_back(partial_bytes());
+  lowered.guards = guards_of(problem.fusion, {{a, kGroupChannels}, {b, kGroupChannels}, {y, 1}});
+  return lowered;
+}
+
+// Of the 16 x 8 sums of an mma 16 are gradients: those of 8 channels by themselves at two taps. mma.sync
+// reaches a little more than half of the rate of sm_90's tensor cores.
+Work MmaWgrad::work() const {
+  constexpr double kShareOfHalved = 0.45, kShare = 0.75, kStart = 3e-6, kDramShare = 0.85;
+  const int generation = problem.device.compute_capability / 10;
+  const auto turns = static_cast<double>(blocks() * columns_per_block() / octets_at_once());
+  const double rows_of_x = turns * static_cast<double>(rows);
+  const double rows_of_dy = turns * static_cast<double>(rows + lead());
+  const double products = rows_of_x * static_cast<double>(kWarps * pairs() * vertical().window);
+  const double copied =
+      static_cast<double>(kWarps * kChunkBytes) * (rows_of_x * static_cast<double>(chunks_of_pixels(last())) +
+                                                   rows_of_dy * static_cast<double>(kChunksOfResults));
+  const double read =
+      static_cast<double>(kWarps * kChunkBytes) *
+      (rows_of_x * static_cast<double>(32 * pairs()) + rows_of_dy * static_cast<double>(kChunksOfResults));
+  Work work;
+  work.tensor_flops = products * static_cast<double>(2 * kMultiplyAddsOfMma);
+  work.shared_bytes = copied + read;
+  work.l2_bytes = copied + 2 * static_cast<double>(partial_bytes());
+  work.dram_bytes = problem.dram_bytes / kDramShare;
+  work.start_s = kStart;
+  work.tiles = blocks();
+  work.tiles_per_sm = static_cast<int>(blocks_per_sm());
+  work.k_steps = std::max<int64_t>(1, static_cast<int64_t>(rows_of_dy) / blocks());
+  work.stages = static_cast<int>(kStages);
+  work.efficiency = generation == 9 || generation == 10 ? kShareOfHalved : kShare;
+  work.launches = 2;
+  work.scratch_bytes = partial_bytes();
+  return work;
+}
+
+}  // namespace fusor::depthwise
