@@ -86,7 +86,7 @@ class PreparedDepthwise final : public Prepared {
 
   std::vector<EngineCandidate> candidates() const override {
     const std::vector<Knob> offered = knobs();
-    std::vector<EngineCandidate> list = candidates_on_tensor_cores(offered);
+    std::vector<EngineCandidate> list = candidates_on_tensor_cores();
     const size_t multiplying = list.size();
     for (const int64_t vector : offered[0].values)
       for (const int64_t strip : offered[1].values) {
@@ -141,19 +141,12 @@ class PreparedDepthwise final : public Prepared {
     return split == offered.end() ? std::vector<int64_t>{1} : split->values;
   }
 
-  // Short marches read more rows of dy twice, long ones may leave SMs idle: the best two lengths by estimate.
-  std::vector<EngineCandidate> candidates_on_tensor_cores(const std::vector<Knob>& offered) const {
-    std::vector<EngineCandidate> list;
-    if (!multiplies_) return list;
-    for (const int64_t rows : offered[2].values) {
-      if (rows == 1 && offered[2].values.back() > 1) continue;
-      Knobs knobs = setting(8, 8, rows, 0);
-      knobs.mma = 1;
-      list.push_back(candidate(knobs, MmaWgrad(problem_, knobs)));
-    }
-    sort_by_estimate(list);
-    list.resize(std::min<size_t>(list.size(), 2));
-    return list;
+  // Blocks take a vector of 8 and as many rows as the split leaves them, whatever the other knobs say.
+  std::vector<EngineCandidate> candidates_on_tensor_cores() const {
+    if (!multiplies_) return {};
+    Knobs knobs = setting(8, 8, 1, 0);
+    knobs.mma = 1;
+    return {candidate(knobs, MmaWgrad(problem_, knobs))};
   }
 
   void sort_by_estimate(std::vector<EngineCandidate>& list) const {

@@ -80,7 +80,6 @@ MmaWgrad::MmaWgrad(const Problem& problem_, const Knobs& knobs)
       a(in_groups(problem_.fusion, problem_.a)),
       b(in_groups(problem_.fusion, problem_.b)),
       y(problem_.y),
-      rows(std::clamp<int64_t>(knobs.rows, 1, problem_.axes[1].positions)),
       split(knobs.split.value_or(0)),
       groups(problem_.view.entries / kGroupChannels),
       width(best_width(groups)),
@@ -88,13 +87,11 @@ MmaWgrad::MmaWgrad(const Problem& problem_, const Knobs& knobs)
   if (split == 0) split = split_for_device();
 }
 
-int64_t MmaWgrad::columns_per_block() const {
-  return ceil_div(ceil_div(columns(), octets_at_once()), split) * octets_at_once();
-}
-
-int64_t MmaWgrad::lead() const {
-  const int64_t most = vertical().window - 1;
-  return parts_of_rows() > 1 ? most : std::clamp<int64_t>(-vertical().start, 0, most);
+// Rows of dy without one of x, of a block: at the begin of its rows and of each image.
+double MmaWgrad::rows_in_front() const {
+  const auto most = static_cast<double>(vertical().window - 1);
+  const double images = static_cast<double>(rows_per_block()) / static_cast<double>(vertical().positions);
+  return most + std::clamp(static_cast<double>(-vertical().start), 0.0, most) * images;
 }
 
 int64_t MmaWgrad::blocks_per_sm() const {
@@ -103,12 +100,13 @@ int64_t MmaWgrad::blocks_per_sm() const {
   return registers <= 96 ? 5 : registers <= 128 ? 4 : 3;
 }
 
-// Every block takes equally many octets, all at once if they fit.
+// All blocks run at once; few rows are not worth those in front.
 int64_t MmaWgrad::split_for_device() const {
   const int64_t places = int64_t{problem.device.sm_count} * blocks_per_sm();
-  const int64_t turns = ceil_div(columns(), octets_at_once());
   const int64_t most = std::max<int64_t>(1, places / tiles());
-  return ceil_div(turns, ceil_div(turns, most));
+  const int64_t rows_of_block =
+      std::max(ceil_div(rows(), most), std::min(vertical().window, vertical().positions));
+  return ceil_div(rows(), rows_of_block);
 }
 
 Launch MmaWgrad::parts_of_gradient() const {
@@ -125,17 +123,15 @@ Launch MmaWgrad::parts_of_gradient() const {
                          .target = problem.target};
   Parameters p(32);
   p.divisor("octets", octets_of_row());
-  p.divisor("parts", parts_of_rows());
+  p.divisor("height", vertical().positions);
   p.divisor("tiles", tiles());
-  p.wide("rows", rows);
-  p.wide("lead", lead());
+  p.wide("rows", rows());
+  p.wide("rows_per_block", rows_per_block());
   p.wide("columns", columns());
-  p.wide("columns_per_block", columns_per_block());
   p.wide("groups", groups);
   p.wide("results", last().results);
   p.wide("result_rows", vertical().results);
   p.wide("positions", last().positions);
-  p.wide("position_rows", vertical().positions);
   p.wide("start", last().start);
   p.wide("start_row", vertical().start);
   p.scratch("partials", "float", 0);
@@ -156,11 +152,13 @@ Lowered MmaWgrad::lowered() const {
 // reaches a little more than half of the rate of sm_90's tensor cores.
 Work MmaWgrad::work() const {
   constexpr double kShareOfHalved = 0.45, kShare = 0.75, kStart = 3e-6, kDramShare = 0.85;
+  // What a row in front takes of the time of one that is multiplied.
+  constexpr double kShareInFront = 0.25;
   const int generation = problem.device.compute_capability / 10;
-  const auto turns = static_cast<double>(blocks() * columns_per_block() / octets_at_once());
-  const double rows_of_x = turns * static_cast<double>(rows);
-  const double rows_of_dy = turns * static_cast<double>(rows + lead());
-  const double products = rows_of_x * static_cast<double>(kWarps * pairs() * vertical().window);
+  const auto rows_of_x = static_cast<double>(blocks() * rows_per_block());
+  const double in_front = static_cast<double>(blocks()) * rows_in_front(), rows_of_dy = rows_of_x + in_front;
+  const double products =
+      (rows_of_x + kShareInFront * in_front) * static_cast<double>(kWarps * pairs() * vertical().window);
   const double copied =
       static_cast<double>(kWarps * kChunkBytes) * (rows_of_x * static_cast<double>(chunks_of_pixels(last())) +
                                                    rows_of_dy * static_cast<double>(kChunksOfResults));
@@ -175,7 +173,7 @@ Work MmaWgrad::work() const {
   work.start_s = kStart;
   work.tiles = blocks();
   work.tiles_per_sm = static_cast<int>(blocks_per_sm());
-  work.k_steps = std::max<int64_t>(1, static_cast<int64_t>(rows_of_dy) / blocks());
+  work.k_steps = rows_per_block() + static_cast<int64_t>(rows_in_front());
   work.stages = static_cast<int>(kStages);
   work.efficiency = generation == 9 || generation == 10 ? kShareOfHalved : kShare;
   work.launches = 2;

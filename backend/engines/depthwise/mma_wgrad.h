@@ -17,11 +17,10 @@ bool can_multiply(const Problem& problem);
 struct MmaWgrad {
   const Problem& problem;
   Expr a, b, y;                  // with the vectors marked
-  int64_t rows;                  // of x that a warp marches down
-  int64_t split;                 // parts of the octets
+  int64_t split;                 // parts of the rows of x
   int64_t groups, width, lanes;  // of 8 channels: all, of a block; warps a group
 
-  /// Reads `rows` and `split`, of which 0 is left to the schedule.
+  /// Reads `split` alone, of which 0 is left to the schedule.
   MmaWgrad(const Problem& problem_, const Knobs& knobs);
 
   Lowered lowered() const;
@@ -33,11 +32,11 @@ struct MmaWgrad {
   int64_t tiles() const { return ceil_div(groups, width); }
   int64_t octets_at_once() const { return 2 * lanes; }
   int64_t octets_of_row() const { return ceil_div(last().results, 8); }
-  int64_t parts_of_rows() const { return ceil_div(vertical().positions, rows); }
-  int64_t columns() const { return problem.images() * parts_of_rows() * octets_of_row(); }
-  int64_t columns_per_block() const;
-  /// Rows of dy that come in front of a part's first row of x: those above the image are none.
-  int64_t lead() const;
+  int64_t columns() const { return problem.images() * octets_of_row(); }
+  // Rows of x, those of octets that are multiplied at once counted together.
+  int64_t rows() const { return ceil_div(columns(), octets_at_once()) * vertical().positions; }
+  int64_t rows_per_block() const { return ceil_div(rows(), split); }
+  double rows_in_front() const;
   int64_t taps() const { return vertical().window * last().window; }
   int64_t pairs() const { return ceil_div(last().window, 2); }
   int64_t blocks() const { return tiles() * split; }

@@ -6,15 +6,18 @@
 //   ring[kLines] of dy rows: those that row i of x meets, the first tap's first, as fragments of mma
 //   sums[pair of taps][line] += x row i at two neighbouring taps * ring[line]         all in registers
 //   partials[part][tap][channel]  --> depthwise/finish.cuh; a part is one lane of one block
+//
+//   All rows of x, octets after octets, are shared out evenly: a block's rows are runs down one image each. Rows
+//   of dy that the first row of a run meets, but for the last of them, lead: they come without rows of x.
 #include "fusor_generated.cuh"
 
 #include "codegen/device/base/launch.cuh"
 #include "codegen/device/depthwise/octets.cuh"
 #include "codegen/device/tiled/warp_mma.cuh"
 
-// octets: of a row of results; parts: of the rows of x, `rows` each; lead: rows of dy in front of a part that
-// its first row of x meets; columns: octets times parts times images; groups: all; tiles: blocks that cover
-// them; start_row, start: position of result 0 at tap 0.
+// octets: of a row of results; height: rows of x; tiles: blocks that cover all groups; rows: of x, of all octets
+// that are multiplied at once; columns: octets of all images; groups: all; start_row, start: position of result
+// 0 at tap 0.
 
 enum : int {
   kThreads = 128,
@@ -27,21 +30,35 @@ enum : int {
 };
 using Row = OctetRow<kTaps, kGroups, kLanes>;
 
-/// Octets in the order in which blocks take them.
-struct Octet {
-  Index image, first_row, first;  // row of x; result
-  bool exists;
+/// Rows of x of the same octets, and rows of dy in front of them. `turn` counts the octets, as many as a block
+/// multiplies at once.
+struct RowRun {
+  Index turn, first_row, rows, lead;
+
+  /// From the row number `at` on.
+  __device__ __forceinline__ RowRun(const Params& p, Index at, Index end) {
+    turn = at;
+    first_row = p.height.split(turn);
+    rows = p.height.divisor - first_row;
+    if (rows > end - at) rows = end - at;
+    // Those above the image are zeros.
+    lead = first_row - Index(p.start_row);
+    lead = lead < 0 ? Index(0) : lead < kLines - 1 ? lead : Index(kLines - 1);
+  }
 };
 
-FUSOR_DEVICE Octet octet_at(const Params& p, Index number, Index end) {
-  Octet octet;
-  octet.exists = number < end;
-  Index rest = octet.exists ? number : Index(0);
-  octet.first = p.octets.split(rest) * 8;
-  octet.first_row = p.parts.split(rest) * Index(p.rows);
-  octet.image = rest;
-  return octet;
-}
+struct Octet {
+  Index image, first;  // result
+  bool exists;
+
+  __device__ __forceinline__ Octet(const Params& p, Index turn, int number) {
+    Index rest = turn * Row::kOctets + number;
+    exists = rest < Index(p.columns);
+    if (!exists) rest = 0;
+    first = p.octets.split(rest) * 8;
+    image = rest;
+  }
+};
 
 /// One chunk of every row, of x or dy: a thread copies it row by row.
 template <class Site>
@@ -67,49 +84,45 @@ struct ChunkOfRows {
   }
 };
 
-/// What a thread copies, row after row, octets after octets.
+/// What a thread copies, row after row, run after run.
 struct Producer {
   const Params& p;
   const Index channel, end;
-  Index column;         // the next octets
-  Index step, steps;    // of the octets under way
+  Index at;          // the first row of the next run
+  Index step, last;  // of the run under way: rows of dy, of which those from 0 on come with one of x
   ChunkOfRows<A> results;
   ChunkOfRows<B> pixels;
 
   __device__ __forceinline__ Producer(const Params& p_, Index tile, Index begin, Index end_)
-      : p(p_),
-        channel((tile * kGroups + threadIdx.x % kGroups) * 8),
-        end(end_),
-        column(begin),
-        steps(Index(p.lead + p.rows)) {
-    step = steps;
-  }
-  __device__ __forceinline__ void begin_octets() {
+      : p(p_), channel((tile * kGroups + threadIdx.x % kGroups) * 8), end(end_), at(begin), step(0), last(0) {}
+  __device__ __forceinline__ void begin_run() {
+    const RowRun run(p, at, end);
     const bool has_channel = channel < Index(p.groups) * 8;
     const auto of_results = Row::chunk<true>(threadIdx.x);
-    const Octet there = octet_at(p, column + of_results.octet, end);
+    const Octet there(p, run.turn, of_results.octet);
     const Index result = there.first + of_results.pixel;
-    results.begin(p.a, there.image, channel, result, there.first_row - Index(p.lead) - Index(p.start_row),
+    results.begin(p.a, there.image, channel, result, run.first_row - run.lead - Index(p.start_row),
                   has_channel && there.exists && result < Index(p.results));
     const auto of_pixels = Row::chunk<false>(threadIdx.x);
-    const Octet octet = octet_at(p, column + of_pixels.octet, end);
+    const Octet octet(p, run.turn, of_pixels.octet);
     const Index position = octet.first + of_pixels.pixel + Index(p.start);
-    pixels.begin(p.b, octet.image, channel, position, octet.first_row,
+    pixels.begin(p.b, octet.image, channel, position, run.first_row,
                  has_channel && octet.exists && position >= 0 && position < Index(p.positions));
-    column += Row::kOctets;
-    step = 0;
+    step = -run.lead;
+    last = run.rows;
+    at += run.rows;
   }
   /// Copies the next row to the stage that begins at `stage`, if there is one.
   __device__ __forceinline__ void copy_row(u32 stage) {
-    if (step == steps && column < end) begin_octets();
-    if (step < steps) {
+    if (step == last && at < end) begin_run();
+    if (step < last) {
       if (threadIdx.x < Row::kResultChunks)
         results.copy(stage + Row::offset<true>(Row::chunk<true>(threadIdx.x)), Index(p.result_rows),
                      ChunkOfRows<A>::pitch(p.a));
       ++results.row;
-      if (step >= Index(p.lead)) {
+      if (step >= 0) {
         if (threadIdx.x < Row::kChunks)
-          pixels.copy(stage + Row::offset<false>(Row::chunk<false>(threadIdx.x)), Index(p.position_rows),
+          pixels.copy(stage + Row::offset<false>(Row::chunk<false>(threadIdx.x)), p.height.divisor,
                       ChunkOfRows<B>::pitch(p.b));
         ++pixels.row;
       }
@@ -163,12 +176,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   enter_launch();
   Index range = block_number();
   const Index tile = p.tiles.split(range);
-  const Index begin = range * Index(p.columns_per_block);
-  Index end = begin + Index(p.columns_per_block);
-  if (end > Index(p.columns)) end = Index(p.columns);
+  Index at = range * Index(p.rows_per_block);
+  Index end = at + Index(p.rows_per_block);
+  if (end > Index(p.rows)) end = Index(p.rows);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const u32 stages = shared_address(shared), stages_end = stages + kStages * Row::kBytes;
-  Producer producer(p, tile, begin, end);
+  Producer producer(p, tile, at, end);
 #pragma unroll 1
   for (u32 stage = stages; stage < stages_end - Row::kBytes; stage += Row::kBytes) producer.copy_row(stage);
   u32 stage = stages, free_stage = stages_end - Row::kBytes;
@@ -185,16 +198,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   const u32 results = Row::results(warp, lane), columns = Row::columns(warp, lane);
   Sums sums = {};
 #pragma unroll 1
-  for (Index column = begin; column < end; column += Row::kOctets) {
+  while (at < end) {
+    const RowRun run(p, at, end);
     Ring ring = {};
 #pragma unroll 1
-    for (Index step = 0; step < Index(p.lead); ++step) take_results(ring, next_row() + results);
+    for (Index step = 0; step < run.lead; ++step) take_results(ring, next_row() + results);
 #pragma unroll 1
-    for (Index step = 0; step < Index(p.rows); ++step) {
+    for (Index step = 0; step < run.rows; ++step) {
       const u32 row = next_row();
       take_results(ring, row + results);
       add_row(sums, ring, row + columns);
     }
+    at += run.rows;
   }
   wait_for_copies<0>();
   write_part(p, range * kLanes + warp / kGroups, tile * kGroups + warp % kGroups, lane, sums);
