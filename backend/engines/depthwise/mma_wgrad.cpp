@@ -7,15 +7,12 @@
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/reach.h"
-#include "backend/engines/tiled/tiling.h"
 
 namespace fusor::depthwise {
 
 namespace {
 
 constexpr int64_t kGroupChannels = 8, kOctet = 8, kWarps = kThreads / 32;
-// Rows in flight: kStages of codegen/device/depthwise/mma_wgrad.cuh.
-constexpr int64_t kStages = 8;
 // Fewer taps are bound by memory anyway.
 constexpr int64_t kFewestTaps = 9;
 constexpr int64_t kMultiplyAddsOfMma = 16 * 8 * 16;
@@ -149,33 +146,35 @@ Lowered MmaWgrad::lowered() const {
 }
 
 // Of the 16 x 8 sums of an mma 16 are gradients: those of 8 channels by themselves at two taps. mma.sync
-// reaches a little more than half of the rate of sm_90's tensor cores.
+// reaches a little more than half of the rate of sm_90's tensor cores. Not fitted to measurements yet.
 Work MmaWgrad::work() const {
-  constexpr double kShareOfHalved = 0.45, kShare = 0.75, kStart = 3e-6, kDramShare = 0.85;
-  // What a row in front takes of the time of one that is multiplied.
-  constexpr double kShareInFront = 0.25;
+  constexpr double kShareOfHalved = 0.5, kShare = 0.8, kSharedShare = 0.8, kIssueShare = 0.6;
+  constexpr double kStart = 3e-6, kDramShare = 0.85;
+  // Instructions of a warp for a row of dy and for one of x beside it, without the products.
+  constexpr double kRowInstructions = 45, kMultipliedInstructions = 25;
   const int generation = problem.device.compute_capability / 10;
+  const bool halved = generation == 9 || generation == 10;
   const auto rows_of_x = static_cast<double>(blocks() * rows_per_block());
-  const double in_front = static_cast<double>(blocks()) * rows_in_front(), rows_of_dy = rows_of_x + in_front;
-  const double products =
-      (rows_of_x + kShareInFront * in_front) * static_cast<double>(kWarps * pairs() * vertical().window);
+  const double rows_of_dy = rows_of_x + static_cast<double>(blocks()) * rows_in_front();
+  const auto products_of_row = static_cast<double>(pairs() * vertical().window);
   const double copied =
       static_cast<double>(kWarps * kChunkBytes) * (rows_of_x * static_cast<double>(chunks_of_pixels(last())) +
                                                    rows_of_dy * static_cast<double>(kChunksOfResults));
   const double read =
       static_cast<double>(kWarps * kChunkBytes) *
       (rows_of_x * static_cast<double>(32 * pairs()) + rows_of_dy * static_cast<double>(kChunksOfResults));
+  const double issued =
+      rows_of_dy * kRowInstructions + rows_of_x * (kMultipliedInstructions + products_of_row);
   Work work;
-  work.tensor_flops = products * static_cast<double>(2 * kMultiplyAddsOfMma);
-  work.shared_bytes = copied + read;
+  work.tensor_flops = rows_of_x * products_of_row * static_cast<double>(kWarps * 2 * kMultiplyAddsOfMma) /
+                      (halved ? kShareOfHalved : kShare);
+  work.fp32_flops = 2 * issued * static_cast<double>(kThreads) / kIssueShare;
+  work.shared_bytes = (copied + read) / kSharedShare;
   work.l2_bytes = copied + 2 * static_cast<double>(partial_bytes());
   work.dram_bytes = problem.dram_bytes / kDramShare;
   work.start_s = kStart;
   work.tiles = blocks();
   work.tiles_per_sm = static_cast<int>(blocks_per_sm());
-  work.k_steps = rows_per_block() + static_cast<int64_t>(rows_in_front());
-  work.stages = static_cast<int>(kStages);
-  work.efficiency = generation == 9 || generation == 10 ? kShareOfHalved : kShare;
   work.launches = 2;
   work.scratch_bytes = partial_bytes();
   return work;
