@@ -31,7 +31,8 @@ Expr in_groups(const Fusion& fusion, Expr site) {
 }
 
 bool is_group_load(const Problem& problem, const Expr& site) {
-  return is_plain(problem.fusion, in_groups(problem.fusion, site), kGroupChannels);
+  return is_plain(problem.fusion, in_groups(problem.fusion, site), kGroupChannels) &&
+         !yielded_node(site).access.is_indexed();
 }
 
 KernelSite site_of(const char* name, const Expr& expr) {

@@ -1,23 +1,23 @@
-// Owns the first kernel of depthwise wgrad on tensor cores: 16-bit channels, adjacent, strides and dilations of 1.
+// Owns the first kernel of depthwise wgrad on tensor cores: adjacent 16-bit channels, strides of 1.
 //
-//   4 warps = kGroups (groups of 8 channels) x kLanes; a warp marches two octets of results down the rows of x
+//   4 warps = kGroups (groups of 8 channels) x kLanes; a warp takes two octets down the rows of x
 //
-//   shared: kStages rows (octets.cuh)      row i + 7: in flight (cp.async, zeros where padding)  ...  row i
-//   ring[kLines] of dy rows: those that row i of x meets, the first tap's first, as fragments of mma
+//   shared: kStages rows (octets.cuh)   row i + 7: in flight (cp.async, zeros where padding)  ...  row i
+//   ring[kLines]: the rows of dy that row i of x meets, that of the first tap first, as fragments of mma
 //   sums[pair of taps][line] += x row i at two neighbouring taps * ring[line]         all in registers
 //   partials[part][tap][channel]  --> depthwise/finish.cuh; a part is one lane of one block
 //
-//   All rows of x, octets after octets, are shared out evenly: a block's rows are runs down one image each. Rows
-//   of dy that the first row of a run meets, but for the last of them, lead: they come without rows of x.
+// Blocks share out the rows of x of all octets evenly: a block has a few runs of rows, each down one image.
+// Before the first row of a run come those rows of dy alone that it meets besides its last one.
 #include "fusor_generated.cuh"
 
 #include "codegen/device/base/launch.cuh"
 #include "codegen/device/depthwise/octets.cuh"
 #include "codegen/device/tiled/warp_mma.cuh"
 
-// octets: of a row of results; height: rows of x; tiles: blocks that cover all groups; rows: of x, of all octets
-// that are multiplied at once; columns: octets of all images; groups: all; start_row, start: position of result
-// 0 at tap 0.
+// octets: of a row of results; height: rows of x of an image; tiles: blocks that cover all groups; rows: of
+// x, of all images, where octets that a block multiplies at once have one; columns: octets of all images;
+// groups: all; start_row, start: position of result 0 at tap 0.
 
 enum : int {
   kThreads = 128,
@@ -30,8 +30,8 @@ enum : int {
 };
 using Row = OctetRow<kTaps, kGroups, kLanes>;
 
-/// Rows of x of the same octets, and rows of dy in front of them. `turn` counts the octets, as many as a block
-/// multiplies at once.
+/// Rows of x of the same octets, and rows of dy in front of them. `turn` counts the octets, as many as a
+/// block multiplies at once.
 struct RowRun {
   Index turn, first_row, rows, lead;
 
@@ -94,7 +94,12 @@ struct Producer {
   ChunkOfRows<B> pixels;
 
   __device__ __forceinline__ Producer(const Params& p_, Index tile, Index begin, Index end_)
-      : p(p_), channel((tile * kGroups + threadIdx.x % kGroups) * 8), end(end_), at(begin), step(0), last(0) {}
+      : p(p_),
+        channel((tile * kGroups + threadIdx.x % kGroups) * 8),
+        end(end_),
+        at(begin),
+        step(0),
+        last(0) {}
   __device__ __forceinline__ void begin_run() {
     const RowRun run(p, at, end);
     const bool has_channel = channel < Index(p.groups) * 8;

@@ -1,13 +1,13 @@
-// Owns where rows of x and dy lie in shared memory for tensor cores, and what a lane of a warp names to ldmatrix
-// there. Integers only, so that a host test runs it.
+// Owns where rows of x and dy lie in shared memory for tensor cores, and what a lane of a warp names to
+// ldmatrix there. Integers only, so that a host test runs it.
 //
 //   octet    8 neighbouring results of one image: half the k of an mma; a warp multiplies two at a time
 //   chunk    8 channels (a group) of one pixel, 16 bytes: a line of ldmatrix
-//   row      x  [octet][group][8 + kTaps - 1 pixels]      dy  [octet][group][8 pixels]       behind each other
+//   row      x [octet][group][8 + kTaps - 1 pixels], behind it dy [octet][group][8 pixels]
 //
-//   a (transposed)   rows: channels at tap k | channels at tap k + 1         columns (k): pixels of both octets
-//   b (transposed)   columns: channels of dy                                 rows (k):    the same
-//   a * b            of its 16 x 8 sums those of a channel by itself are gradients
+//   a (transposed)   rows: channels at tap k, channels at tap k + 1     k: pixels of both octets
+//   b (transposed)   columns: channels of dy                           k: the same pixels
+//   a * b            16 x 8 sums, of which those of a channel by itself are gradients
 #pragma once
 
 /// Chunks from group to group, so that neither lanes that write chunks of several groups nor lanes that read
@@ -48,9 +48,9 @@ struct OctetRow {
     return ((chunk.octet * kGroups + chunk.group) * kPitch + chunk.pixel) * 16;
   }
 
-  /// The line that a lane of warp `warp` names for the taps 0 and 1 (four matrices: tap 0, tap 1 of the first
-  /// octet, then of the second); those of tap k lie k * 16 bytes further. What the tap behind an odd count
-  /// meets is no pixel of these: it ends within the row.
+  /// The line that a lane of a warp names for taps 0 and 1: four matrices, tap 0 and tap 1 of the first
+  /// octet, then of the second. Those of tap k lie k * 16 bytes further on. Behind an odd number of taps
+  /// there is one more, whose lines are any others of the row.
   static __device__ int columns(int warp, int lane) {
     const int matrix = lane / 8;
     return offset<false>({warp / kGroups * 2 + matrix / 2, matrix % 2 + lane % 8, warp % kGroups});
@@ -60,8 +60,8 @@ struct OctetRow {
     return offset<true>({warp / kGroups * 2 + lane / 8 % 2, lane % 8, warp % kGroups});
   }
 
-  /// Whether a lane has sums of a channel by itself, and that channel: its sums 0 or 1 at the first tap, 2 or 3
-  /// at the second, the odd ones where the channel is odd.
+  /// Whether a lane has sums of a channel by itself, and that channel. Sum 0 is the first tap's and sum 2 the
+  /// second's; 1 and 3 where the channel is odd.
   static __device__ bool has_gradients(int lane) { return lane % 4 == lane / 8; }
   static __device__ int channel(int lane) { return lane / 4; }
 };
