@@ -1,11 +1,13 @@
 // Owns the depthwise engine: convolutions of one input and one output channel a group whose channels, or
 // pixels, are adjacent, bound by memory. Its knobs and candidates; its rules are in depthwise/rules.h, what
 // it lowers to in depthwise/lowering.h, and the kernels are codegen/device/depthwise/strips.cuh and
-// depthwise/wgrad.cuh, depthwise/march.cuh and depthwise/march_wgrad.cuh, and depthwise/finish.cuh.
+// depthwise/wgrad.cuh, depthwise/march.cuh and depthwise/march_wgrad.cuh, depthwise/mma_wgrad.cuh and
+// depthwise/finish.cuh.
 #include <algorithm>
 #include <memory>
 
 #include "backend/engines/depthwise/lowering.h"
+#include "backend/engines/depthwise/mma_wgrad.h"
 #include "backend/engines/depthwise/rules.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
@@ -49,7 +51,7 @@ std::vector<int64_t> splits_offered(const Schedule& one) {
   while (values.back() * 2 <= std::min<int64_t>(most, 4096)) values.push_back(values.back() * 2);
   for (const int64_t waves : {1, 2, 4})
     values.push_back(std::clamp<int64_t>(waves * places / (one.channel_tiles() * one.row_tiles()), 1, most));
-  if (one.can_march()) values.push_back(0);
+  if (one.can_march() || can_multiply(one.problem)) values.push_back(0);
   std::ranges::sort(values);
   values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
@@ -78,12 +80,14 @@ class PreparedDepthwise final : public Prepared {
     std::vector<Knob> knobs{vector, strip, {"rows", rows_offered(plain)}};
     if (problem_.is_wgrad()) knobs.push_back({"split", splits_offered(plain)});
     if (problem_.in_planes()) knobs.push_back({"load", {0, 1, 2, 4, 8}});
+    if (multiplies_) knobs.push_back({"mma", {0, 1}});
     return knobs;
   }
 
   std::vector<EngineCandidate> candidates() const override {
     const std::vector<Knob> offered = knobs();
-    std::vector<EngineCandidate> list;
+    std::vector<EngineCandidate> list = candidates_on_tensor_cores();
+    const size_t multiplying = list.size();
     for (const int64_t vector : offered[0].values)
       for (const int64_t strip : offered[1].values) {
         const std::vector<EngineCandidate> marches = best_marches(offered, vector, strip);
@@ -100,7 +104,7 @@ class PreparedDepthwise final : public Prepared {
           }
         }
       }
-    if (!list.empty()) return list;
+    if (list.size() > multiplying) return list;
     // Small ones leave the device idle however they are split; wide windows with large strides share no
     // columns.
     for (const int64_t split : splits_of(offered)) {
@@ -114,7 +118,9 @@ class PreparedDepthwise final : public Prepared {
   Notes notes() const override { return {}; }
 
   Lowered lower(const EngineConfig& config) const override {
-    return depthwise::lower(Schedule(problem_, knobs_of<Knobs>(config)));
+    const Knobs knobs = knobs_of<Knobs>(config);
+    if (multiplies_ && knobs.mma.value_or(0) != 0) return depthwise::lower(MmaWgrad(problem_, knobs));
+    return depthwise::lower(Schedule(problem_, knobs));
   }
 
  private:
@@ -122,16 +128,30 @@ class PreparedDepthwise final : public Prepared {
     Knobs knobs{.vector = vector, .strip = strip, .rows = rows};
     if (problem_.is_wgrad()) knobs.split = split;
     if (problem_.in_planes()) knobs.load = 0;
+    if (multiplies_) knobs.mma = 0;
     return knobs;
   }
 
-  static EngineCandidate candidate(const Knobs& knobs, const Schedule& schedule) {
+  static EngineCandidate candidate(const Knobs& knobs, const auto& schedule) {
     return {config_of(depthwise_engine(), knobs), cost(schedule)};
   }
 
   static std::vector<int64_t> splits_of(const std::vector<Knob>& offered) {
     const auto split = std::ranges::find(offered, "split", &Knob::name);
     return split == offered.end() ? std::vector<int64_t>{1} : split->values;
+  }
+
+  // Blocks take a vector of 8 and as many rows as the split leaves them, whatever the other knobs say.
+  std::vector<EngineCandidate> candidates_on_tensor_cores() const {
+    if (!multiplies_) return {};
+    Knobs knobs = setting(8, 8, 1, 0);
+    knobs.mma = 1;
+    return {candidate(knobs, MmaWgrad(problem_, knobs))};
+  }
+
+  void sort_by_estimate(std::vector<EngineCandidate>& list) const {
+    std::ranges::stable_sort(
+        list, {}, [&](const EngineCandidate& one) { return estimate_seconds(one.work, problem_.device); });
   }
 
   // The longer the march, the fewer rows are read twice; the shorter, the more threads there are. The best
@@ -147,14 +167,14 @@ class PreparedDepthwise final : public Prepared {
         continue;
       marches.push_back(candidate(knobs, schedule));
     }
-    std::ranges::stable_sort(
-        marches, {}, [&](const EngineCandidate& one) { return estimate_seconds(one.work, problem_.device); });
+    sort_by_estimate(marches);
     // One setting with narrow vectors is enough.
     marches.resize(std::min<size_t>(marches.size(), vector * 2 < offered[0].values.back() ? 1 : 2));
     return marches;
   }
 
   const Problem problem_;
+  const bool multiplies_ = can_multiply(problem_);
 };
 
 class DepthwiseEngine final : public Engine {

@@ -1,4 +1,7 @@
 // Owns what the depthwise engine launches: arguments and configs of its kernels.
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,16 +14,70 @@ namespace fusor::depthwise {
 
 namespace {
 
-// The constants of codegen/device/depthwise/finish.cuh.
-constexpr int64_t kFinishElements = 8, kFinishThreads = 256;
+// Threads of codegen/device/depthwise/finish.cuh, at most so many of which share an element.
+constexpr int64_t kFinishThreads = 256, kMostFinishLanes = 32;
+// Parts that one thread adds up where so few share an element: it loads them at once.
+constexpr int64_t kPartsOfLane = 8;
+
+int64_t lanes_of_finish(int64_t parts) {
+  const auto lanes = static_cast<uint64_t>(std::max<int64_t>(1, parts / kPartsOfLane));
+  return std::min(static_cast<int64_t>(std::bit_floor(lanes)), kMostFinishLanes);
+}
+
+void append_window(Parameters& p, const SlidingAxes& axes, const char* type,
+                   const std::array<int64_t, kSlidingAxes>& lengths) {
+  p.group("window", type, [&] {
+    p.array("axis", "Axis", kSlidingAxes, [&](size_t i) { axes[i].append_to(p, lengths[i]); });
+  });
+}
 
 }  // namespace
+
+KernelSource source_of(const char* root, std::vector<KernelSite> sites, std::vector<ConfigValue> config,
+                       const std::string& target) {
+  return {.root = root,
+          .sites = std::move(sites),
+          .config = std::move(config),
+          .target = target,
+          .types = {"depthwise/tiling.cuh"}};
+}
+
+Launch launch_of(const Fusion& fusion, const char* entry, KernelSource source, Parameters p, int64_t grid,
+                 int64_t block) {
+  Launch launch;
+  for (const KernelSite& operand : source.sites)
+    p.site(operand.name == "A" ? "a" : operand.name == "B" ? "b" : "y", operand, fusion);
+  launch.entry = entry;
+  set_grid(launch, grid, block);
+  p.move_to(std::move(source), launch);
+  launch.turn_at = -1;  // it always waits
+  return launch;
+}
+
+Launch sum_of_parts(const Problem& problem, const Expr& y, int64_t parts, int index_bits) {
+  const int64_t lanes = lanes_of_finish(parts), channels = problem.view.entries;
+  const SlidingAxes& axes = problem.axes;
+  const int64_t elements = axes[0].window * axes[1].window * axes[2].window * channels;
+  KernelSource source{.root = "depthwise/finish.cuh",
+                      .sites = {KernelSite{"Y", y, 0, fits_short_forms(y)}},
+                      .config = {{"index_bits", index_bits}, {"lanes", lanes}},
+                      .target = problem.target,
+                      .types = {"depthwise/window.cuh"}};
+  Parameters p(index_bits);
+  append_window(p, axes, "SlidingWindow<false, 1, 1, Index, i64, FastDivisor>", {1, 1, 1});
+  p.divisor("channels", channels);
+  p.wide("elements", elements);
+  p.wide("parts", parts);
+  p.scratch("partials", "const float", 0);
+  return launch_of(problem.fusion, "depthwise_finish", std::move(source), std::move(p),
+                   ceil_div(elements, kFinishThreads / lanes), kFinishThreads);
+}
 
 Lowered Schedule::lowered() const {
   Lowered lowered;
   if (is_wgrad()) {
     lowered.steps.emplace_back(parts_of_gradient());
-    lowered.steps.emplace_back(sum_of_parts());
+    lowered.steps.emplace_back(sum_of_parts(problem, y, parts(), index_bits));
     lowered.scratch.push_back(partial_bytes());
   } else {
     lowered.steps.emplace_back(gather());
@@ -57,16 +114,9 @@ std::vector<ConfigValue> Schedule::config() const {
   return values;
 }
 
-void Schedule::append_window(Parameters& p, const char* type, bool of_results) const {
-  p.group("window", type, [&] {
-    p.array("axis", "Axis", kSlidingAxes,
-            [&](size_t i) { axes[i].append_to(p, of_results ? 1 : length(static_cast<int>(i))); });
-  });
-}
-
 Parameters Schedule::common_parameters() const {
   Parameters p(index_bits);
-  append_window(p, "Window", false);
+  append_window(p, axes, "Window", {length(0), length(1), length(2)});
   p.group("channels", "ChannelTiling", [&] {
     p.wide("vectors", vectors);
     p.divisor("width", deal.width);
@@ -82,31 +132,6 @@ KernelSite Schedule::site(const char* name, const Expr& expr) const {
   return site;
 }
 
-Launch Schedule::launch(const char* entry, KernelSource source, Parameters p, int64_t grid,
-                        int64_t block) const {
-  Launch launch;
-  for (const KernelSite& operand : source.sites)
-    p.site(operand.name == "A" ? "a" : operand.name == "B" ? "b" : "y", operand, fusion);
-  launch.entry = entry;
-  set_grid(launch, grid, block);
-  p.move_to(std::move(source), launch);
-  launch.turn_at = -1;  // it always waits
-  return launch;
-}
-
-namespace {
-
-KernelSource source_of(const char* root, std::vector<KernelSite> sites, std::vector<ConfigValue> config,
-                       const std::string& target) {
-  return {.root = root,
-          .sites = std::move(sites),
-          .config = std::move(config),
-          .target = target,
-          .types = {"depthwise/tiling.cuh"}};
-}
-
-}  // namespace
-
 Launch Schedule::gather() const {
   KernelSource source = source_of(marches() ? "depthwise/march.cuh" : "depthwise/strips.cuh",
                                   {site("A", a), site("B", b), site("Y", y)}, config(), target);
@@ -117,8 +142,8 @@ Launch Schedule::gather() const {
     p.wide("rows", rows);
   else
     p.wide("pieces", pieces);
-  Launch made = launch(marches() ? "depthwise_march" : "depthwise", std::move(source), std::move(p), blocks(),
-                       deal.threads());
+  Launch made = launch_of(fusion, marches() ? "depthwise_march" : "depthwise", std::move(source),
+                          std::move(p), blocks(), deal.threads());
   made.shared_bytes = filter_bytes(deal.width);
   return made;
 }
@@ -131,7 +156,8 @@ Launch Schedule::marched_parts_of_gradient() const {
   p.wide("strips_per_block", ceil_div(strips(), split));
   p.wide("rows", rows);
   p.scratch("partials", "float", 0);
-  return launch("depthwise_march_wgrad", std::move(source), std::move(p), blocks(), deal.threads());
+  return launch_of(fusion, "depthwise_march_wgrad", std::move(source), std::move(p), blocks(),
+                   deal.threads());
 }
 
 Launch Schedule::parts_of_gradient() const {
@@ -146,23 +172,7 @@ Launch Schedule::parts_of_gradient() const {
   p.wide("strips", strips());
   p.wide("strips_per_block", ceil_div(strips(), split));
   p.scratch("partials", "float", 0);
-  return launch("depthwise_wgrad", std::move(source), std::move(p), blocks(), deal.threads());
-}
-
-Launch Schedule::sum_of_parts() const {
-  KernelSource source{.root = "depthwise/finish.cuh",
-                      .sites = {site("Y", y)},
-                      .config = {{"index_bits", index_bits}},
-                      .target = target,
-                      .types = {"depthwise/window.cuh"}};
-  Parameters p(index_bits);
-  append_window(p, "SlidingWindow<false, 1, 1, Index, i64, FastDivisor>", true);
-  p.divisor("channels", view.entries);
-  p.wide("elements", elements());
-  p.wide("parts", parts());
-  p.scratch("partials", "const float", 0);
-  return launch("depthwise_finish", std::move(source), std::move(p), ceil_div(elements(), kFinishElements),
-                kFinishThreads);
+  return launch_of(fusion, "depthwise_wgrad", std::move(source), std::move(p), blocks(), deal.threads());
 }
 
 }  // namespace fusor::depthwise

@@ -94,6 +94,13 @@ int64_t neighbours_at_once(const Fusion& fusion, const Expr& site, int64_t dista
 
 }  // namespace
 
+bool is_plain(const Fusion& fusion, const Expr& site, int64_t width) {
+  const Node& value = yielded_node(site);
+  return value.kind == Node::Kind::load && byte_size(value.type) == 2 && is_real(value.type) &&
+         (value.access.whole_vectors || width == 1) &&
+         fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
+}
+
 Problem::Problem(const Fusion& fusion_, const DeviceInfo& device_)
     : fusion(fusion_),
       device(device_),
@@ -191,13 +198,6 @@ int64_t Schedule::split_for_device() const {
   const int64_t most = std::max<int64_t>(1, places / (channel_tiles() * row_tiles()));
   const int64_t strips_of_lane = ceil_div(strips(), most * deal.lanes);
   return ceil_div(strips(), strips_of_lane * deal.lanes);
-}
-
-bool Schedule::is_plain(const Expr& site) const {
-  const Node& value = yielded_node(site);
-  return value.kind == Node::Kind::load && byte_size(value.type) == 2 && is_real(value.type) &&
-         (value.access.whole_vectors || vector_width(site) == 1) &&
-         fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
 }
 
 int64_t Schedule::values_on_the_way() const {

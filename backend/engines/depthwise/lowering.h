@@ -42,6 +42,7 @@ struct Knobs {
   int64_t vector = 1, strip = 4, rows = 1;
   std::optional<int64_t> load = {};   ///< planes: the most pixels of a load; 0 leaves it to the schedule
   std::optional<int64_t> split = {};  ///< wgrad; 0 leaves it to the schedule
+  std::optional<int64_t> mma = {};    ///< wgrad: whether tensor cores multiply (depthwise/mma_wgrad.h)
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);
@@ -49,6 +50,7 @@ struct Knobs {
     knob("rows", self.rows);
     knob("load", self.load);
     knob("split", self.split);
+    knob("mma", self.mma);
   }
 };
 
@@ -71,7 +73,19 @@ struct Problem {
   bool is_wgrad() const { return view.op == ContractionOp::wgrad; }
   bool in_planes() const { return plane_axis >= 0; }
   const SlidingAxis& last() const { return axes[kSlidingAxes - 1]; }
+  int64_t images() const { return operand_site(fusion, 0, 0).domain[0]; }
 };
+
+/// Whether the site is no more than a load of 16 bits, `width` elements at once.
+bool is_plain(const Fusion& fusion, const Expr& site, int64_t width);
+
+KernelSource source_of(const char* root, std::vector<KernelSite> sites, std::vector<ConfigValue> config,
+                       const std::string& target);
+/// A launch that always waits for the one in front.
+Launch launch_of(const Fusion& fusion, const char* entry, KernelSource source, Parameters p, int64_t grid,
+                 int64_t block);
+/// The second launch of a weight gradient: adds `parts` parts of each tap, in scratch 0, up to y.
+Launch sum_of_parts(const Problem& problem, const Expr& y, int64_t parts, int index_bits);
 
 /// A setting, and what follows from it.
 struct Schedule {
@@ -107,7 +121,7 @@ struct Schedule {
   const Expr& strips_site() const { return is_wgrad() ? a : y; }
   int64_t window() const { return axes[0].window * axes[1].window * axes[2].window; }
   int64_t row_pieces() const { return axes[0].window * axes[1].window * pieces; }
-  int64_t images() const { return operand_site(fusion, 0, 0).domain[0]; }
+  int64_t images() const { return problem.images(); }
   int64_t length(int axis) const { return axis == 2 ? strip : axis == 1 ? rows : 1; }
   int64_t strips() const {
     int64_t count = images();
@@ -147,8 +161,7 @@ struct Schedule {
   int64_t rows_worked_on() const {
     return std::min(rows + ring() - 1, ceil_div(axes[1].positions, axes[1].advance()) + 1);
   }
-  // The site is no more than a load of 16 bits.
-  bool is_plain(const Expr& site) const;
+  bool is_plain(const Expr& site) const { return depthwise::is_plain(fusion, site, vector_width(site)); }
   int64_t unrolled() const { return axes[1].taps() * taps * strip * vector / last().phases(); }
 
   // Registers for the columns and the sums of a thread; those for addresses come on top.
@@ -171,15 +184,12 @@ struct Schedule {
 
   // Launches.
   std::vector<ConfigValue> config() const;
-  void append_window(Parameters& p, const char* type, bool of_results) const;
   /// The window and the channels, with which all but the last kernel begin.
   Parameters common_parameters() const;
   KernelSite site(const char* name, const Expr& expr) const;
-  Launch launch(const char* entry, KernelSource source, Parameters p, int64_t grid, int64_t block) const;
   Launch gather() const;
   Launch marched_parts_of_gradient() const;
   Launch parts_of_gradient() const;
-  Launch sum_of_parts() const;
 
   int vector_axis(const Expr& site) const;
   int64_t vector_width(const Expr& site) const;

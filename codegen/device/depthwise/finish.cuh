@@ -1,19 +1,19 @@
 // Owns the second kernel of depthwise wgrad: adds the parts of each tap in a fixed order.
 //
-//   partials[part][tap][channel]     256 threads = kElements (8) neighbouring elements x kLanes (32)
+//   partials[part][tap][channel]     256 threads = kElements neighbouring elements x kLanes
 //
-//   lane 0: parts 0, 32, ...   lane 1: parts 1, 33, ...   --> sums[kLanes][kElements], halved --> lane 0: Y
+//   lane 0: parts 0, kLanes, ...   lane 1: parts 1, ...   --> sums[kLanes][kElements], halved --> lane 0: Y
 #include "fusor_generated.cuh"
 
 #include "codegen/device/base/launch.cuh"
 #include "codegen/device/depthwise/window.cuh"
 
-enum : int { kElements = 8, kLanes = 32, kThreads = kElements * kLanes };
+enum : int { kThreads = 256, kLanes = Config::lanes, kElements = kThreads / kLanes };
 
 FUSOR_DEVICE float sum_of_lane(const Params& p, i64 element, int lane) {
   float sum = 0.0f;
   if (element >= p.elements) return sum;
-#pragma unroll 4
+#pragma unroll 8
   for (i64 part = lane; part < p.parts; part += kLanes) sum += p.partials[part * p.elements + element];
   return sum;
 }

@@ -67,6 +67,20 @@ TEST(DepthwiseVariants, OfEveryWindowStrideAndVectorCompileWithoutSpills) {
   expect_all_compiled(kernels);
 }
 
+TEST(DepthwiseVariants, OnTensorCoresCompileWithoutSpills) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  DeviceInfo device = DeviceInfo::named("H200");
+  std::vector<KernelCase> kernels;
+  for (const int target : nvrtc::targets()) {
+    device.compute_capability = target;
+    for (const int64_t channels : {8, 16, 96})
+      add_kernels({.channels = channels, .window = 7, .pass = ConvPass::wgrad, .type = DataType::bf16},
+                  device, true, kernels);
+  }
+  expect_all_compiled(kernels);
+}
+
 TEST(DepthwiseVariants, OfPlanesCompileWithoutSpills) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;

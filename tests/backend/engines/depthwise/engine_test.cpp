@@ -317,6 +317,67 @@ TEST(Depthwise, WeightGradientsAreSumsOfPartsInASecondLaunch) {
   EXPECT_THAT(lowered.scratch, ElementsAre(4 * 5 * 64 * 9 * 4));
 }
 
+// --- weight gradients on tensor cores ---
+
+TEST(Depthwise, TensorCoresAreOfferedWhereGroupsOfEightChannelsAreLoads) {
+  const auto offers = [](Case c) {
+    c.pass = ConvPass::wgrad;
+    return values_of(fusion(c), "mma");
+  };
+  for (const DataType type : {DataType::f16, DataType::bf16})
+    for (const int64_t window : {3, 5, 7})
+      EXPECT_THAT(offers({.channels = 72, .window = window, .type = type}), ElementsAre(0, 1));
+  EXPECT_THAT(offers({.spatial = 1, .channels = 64, .window = 7}), ElementsAre()) << "few taps";
+  EXPECT_THAT(offers({.channels = 12, .window = 7}), ElementsAre());
+  EXPECT_THAT(offers({.window = 9}), ElementsAre()) << "rows in pieces";
+  EXPECT_THAT(offers({.window = 7, .stride = 2}), ElementsAre());
+  EXPECT_THAT(offers({.window = 7, .dilation = 2}), ElementsAre());
+  EXPECT_THAT(offers({.window = 7, .type = DataType::f32}), ElementsAre());
+  EXPECT_THAT(offers({.window = 7, .layout = Layout::nchw}), ElementsAre());
+  EXPECT_THAT(offers({.window = 7, .fused = true}), ElementsAre()) << "ops before the products";
+  EXPECT_THAT(values_of(fusion({.window = 7}), "mma"), ElementsAre()) << "fprop";
+  DeviceInfo turing = h200();
+  turing.compute_capability = 75;
+  const Fusion one = fusion({.window = 7, .pass = ConvPass::wgrad});
+  EXPECT_THAT(test::knobs(depthwise_engine(), one, turing),
+              Not(Contains(testing::Field(&Knob::name, std::string("mma")))));
+}
+
+EngineConfig on_tensor_cores(int64_t split) {
+  return {"depthwise", 1, {{"vector", 8}, {"strip", 8}, {"rows", 1}, {"split", split}, {"mma", 1}}};
+}
+
+// Four groups of 8 channels a block, where they are not much more than there are; one part a lane.
+TEST(Depthwise, TensorCoresTakeGroupsOfChannelsByLanes) {
+  const auto numbers = [](int64_t channels) {
+    const Fusion one = fusion({.channels = channels, .window = 7, .pass = ConvPass::wgrad});
+    const Lowered lowered = test::lower(depthwise_engine(), one, on_tensor_cores(5), h200());
+    EXPECT_EQ(launch(lowered, 0).entry, "depthwise_mma_wgrad");
+    EXPECT_EQ(launch(lowered, 1).entry, "depthwise_finish");
+    const int64_t groups = config_of(one, "groups", on_tensor_cores(5));
+    EXPECT_THAT(lowered.scratch, ElementsAre(5 * (4 / groups) * 49 * channels * 4));
+    return std::vector<int64_t>{groups, launch(lowered, 0).grid[0]};
+  };
+  EXPECT_THAT(numbers(96), ElementsAre(4, 3 * 5));
+  EXPECT_THAT(numbers(120), ElementsAre(4, 4 * 5));
+  EXPECT_THAT(numbers(72), ElementsAre(2, 5 * 5)) << "a quarter of three blocks of four would be idle";
+  EXPECT_THAT(numbers(16), ElementsAre(2, 5));
+  EXPECT_THAT(numbers(8), ElementsAre(1, 5));
+}
+
+TEST(Depthwise, TensorCoresAreTheChoiceForGradientsOfLargeWindows) {
+  for (const int64_t extent : {7, 14, 28, 56}) {
+    const Case c{.channels = 96 * 56 / extent,
+                 .window = 7,
+                 .extent = extent,
+                 .images = 32,
+                 .pass = ConvPass::wgrad,
+                 .type = DataType::bf16};
+    const Plan plan = build(depthwise_cases::graph(c), h200(), {.compile = false});
+    EXPECT_EQ(plan.fusions.at(0).config.knob("mma", 0), 1) << extent;
+  }
+}
+
 // A marching block's lanes add up their sums: one part each.
 TEST(Depthwise, MarchingTakesEachLineOnce) {
   const Lowered forward = test::lower(depthwise_engine(), fusion({}), setting(4, 7, "rows", 28), h200());
@@ -411,6 +472,13 @@ TEST(DepthwiseText, OfPlanesIsTheGoldenText) {
   const Fusion backward =
       fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad, .layout = Layout::nchw});
   EXPECT_EQ(text(backward, setting(1, 4, "rows", 56)), test::golden_text("depthwise/march_wgrad.planes"));
+}
+
+TEST(DepthwiseText, OnTensorCoresIsTheGoldenText) {
+  const Fusion one =
+      fusion({.channels = 96, .window = 7, .extent = 56, .images = 32, .pass = ConvPass::wgrad});
+  const Lowered lowered = test::lower(depthwise_engine(), one, on_tensor_cores(0), h200());
+  EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("depthwise/mma_wgrad"));
 }
 
 TEST(DepthwiseText, OfBothKernelsOfAWeightGradientIsTheGoldenText) {

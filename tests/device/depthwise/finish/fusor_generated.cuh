@@ -3,6 +3,7 @@
 struct Config {
   enum : int { arch = 900 };
   enum : int { index_bits = 32 };
+  enum : int { lanes = 32 };
 };
 #include "codegen/device/base/pointwise.cuh"
 

@@ -208,6 +208,48 @@ TEST(DepthwiseGpu, EveryMarchOfPlanes) {
     for (const ConvPass pass : kPasses) check_marches(c, pass, DataType::bf16, c.x[3] == 14, Layout::nchw);
 }
 
+// On tensor cores: images of one octet and of many, which end beside it, groups of channels that blocks have
+// too many or few of, more and fewer images than octets at once, padding of all widths and none, windows that
+// are not square. Every split that the knobs offer is rows of x shared out otherwise.
+const DepthwiseCase kOctets[] = {
+    {{33, 32, 7, 7}, {7, 7}, {3, 3}, {3, 3}, {1, 1}, {1, 1}},
+    {{1, 96, 28, 28}, {7, 7}, {3, 3}, {3, 3}, {1, 1}, {1, 1}},
+    {{2, 40, 13, 19}, {7, 7}, {3, 3}, {3, 3}, {1, 1}, {1, 1}},
+    {{1, 8, 30, 31}, {5, 5}, {2, 2}, {2, 2}, {1, 1}, {1, 1}},
+    {{5, 16, 14, 14}, {5, 5}, {4, 4}, {0, 1}, {1, 1}, {1, 1}},
+    {{3, 72, 9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+    {{2, 48, 10, 33}, {4, 6}, {0, 5}, {3, 0}, {1, 1}, {1, 1}},
+    {{2, 24, 17, 9}, {7, 2}, {0, 0}, {0, 0}, {1, 1}, {1, 1}},
+};
+
+void check_octets(const DepthwiseCase& c, DataType type, ConvMode mode) {
+  const Graph graph = graph_of(c, ConvPass::wgrad, type, mode, false);
+  const std::vector<const Engine*> engines{&depthwise_engine()};
+  Candidate candidate =
+      candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = engines}).front();
+  const std::vector<Knob> knobs =
+      test::knobs(depthwise_engine(), test::fusion_of(graph), DeviceInfo::current());
+  const auto named = [&](const char* name) { return std::ranges::find(knobs, name, &Knob::name); };
+  if (named("mma") == knobs.end()) return;
+  for (const int64_t split : named("split")->values) {
+    if (split > 64) continue;
+    EngineConfig& config = candidate.fusions.at(0).config;
+    config = {"depthwise", depthwise_engine().revision(), {}};
+    config.knobs = {{"vector", 8}, {"strip", 8}, {"rows", 1}, {"split", split}, {"mma", 1}};
+    expect_config_correct(graph, candidate, engines,
+                          fmt::format("{} x {} window {} {}", to_string(type), to_string(c.x),
+                                      to_string(c.window), to_string(mode)));
+  }
+}
+
+TEST(DepthwiseGpu, EveryGradientOnTensorCores) {
+  FUSOR_NEEDS_GPU();
+  for (const DepthwiseCase& c : kOctets) {
+    check_octets(c, DataType::bf16, ConvMode::cross_correlation);
+    check_octets(c, DataType::f16, ConvMode::convolution);
+  }
+}
+
 TEST(DepthwiseGpu, IsTheChoiceForChannelsLast) {
   FUSOR_NEEDS_GPU();
   for (const ConvPass pass : kPasses) {
