@@ -134,15 +134,15 @@ class LateValues {
     return true;
   }
 
-  // For a total behind a contraction: a group of rows that reads all that it is made of.
+  // For a total behind a contraction: a group of rows that reads what the contraction's group gives, and all
+  // that the total is made of.
   std::optional<int> group_beside(int op) const {
     const int x = graph_.ops[static_cast<size_t>(op)].inputs[0], own = group_of(op);
     if (!has_contraction(own) || is_grouped_reduction(graph_, graph_.ops[static_cast<size_t>(op)]) ||
         reads(own, result(op)))
       return std::nullopt;
-    for (const int contraction : groups_[static_cast<size_t>(own)]) {
-      if (!is_contraction(graph_.ops[static_cast<size_t>(contraction)].attributes)) continue;
-      for (const int reader : folded_.index.consumers(result(contraction))) {
+    for (const int member : groups_[static_cast<size_t>(own)])
+      for (const int reader : folded_.index.consumers(result(member))) {
         const int group = group_of(reader);
         if (group < 0 || group == own || !takes(group, op, tensor(x).dims) || !has_reduction(group) ||
             waits_for_readers(group, op))
@@ -153,7 +153,6 @@ class LateValues {
         const Price price = price_of(maker, group);
         if (price.bytes == 0 && price.instructions <= kCheapInstructions) return group;
       }
-    }
     return std::nullopt;
   }
 

@@ -61,6 +61,26 @@ TEST(LateValues, ColumnsAreAddedUpWhereRowsAreRead) {
   expect_right_on_cpu(graph);
 }
 
+// The same behind a sum of two products, which rows read: the gradient of a norm in front of a gated unit.
+TEST(LateValues, ColumnsAreAddedUpWhereRowsOfASumOfProductsAreRead) {
+  NormAndProduct parts;
+  GraphBuilder& g = parts.g;
+  const Tensor other = g.input("other", {6, 64}, DataType::bf16);
+  const Tensor sum = g.add(parts.product, other, {.name = "sum", .type = DataType::bf16});
+  const Tensor columns = g.reduce(g.mul(sum, parts.normalized, {.name = "of columns"}), ReductionMode::add,
+                                  {0}, {.name = "columns"});
+  const Tensor scaled = g.mul(sum, g.input("s", {1, 64}, DataType::f32), {.name = "scaled"});
+  const Tensor total = g.reduce(g.mul(scaled, parts.normalized, {.name = "of rows"}), ReductionMode::avg, {1},
+                                {.name = "total"});
+  const Tensor result = g.sub(scaled, g.mul(parts.normalized, total), {.name = "result"});
+  const Graph graph = g.finish({columns, result});
+  const auto groups = groups_by_name(graph);
+  ASSERT_EQ(groups.size(), 3U);
+  EXPECT_THAT(groups[1], ElementsAre("product", "sum"));
+  EXPECT_THAT(groups[2], IsSupersetOf({"normalized", "of columns", "columns", "total", "result"}));
+  expect_right_on_cpu(graph);
+}
+
 // An activation of 16 bits behind a product of 32 stays: its reader would read more.
 TEST(LateValues, StayWhereTheyAreSmallerThanWhatTheyAreMadeOf) {
   GraphBuilder g;
