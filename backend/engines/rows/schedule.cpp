@@ -101,10 +101,13 @@ int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
     const int64_t slot = problem.spread && s.knobs.vector > 1 ? s.knobs.vector + 1 : 1;
     return (s.knobs.group / near + 1) / 2 * slots * slot * s.form->totals;
   }
-  const int64_t parts = s.knobs.group / near * s.knobs.cluster;
+  const int64_t members = s.knobs.group / near, parts = members * s.knobs.cluster;
   if (parts <= 1) return 0;
   const int64_t cells = s.knobs.batch * (problem.spread ? slots * s.knobs.vector : 1);
-  return 2 * round_up(parts * cells * s.form->totals, 16);
+  const auto bytes = [&](int64_t count) { return round_up(count * cells * s.form->totals, 16); };
+  // rows/exchange.cuh: blocks of many rows combine their own parts, and send one.
+  const bool gathers = problem.spread && s.knobs.cluster > 1 && members > 1;
+  return gathers ? 2 * bytes(s.knobs.cluster) + bytes(members) : 2 * bytes(parts);
 }
 
 }  // namespace

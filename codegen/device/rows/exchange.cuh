@@ -3,7 +3,9 @@
 //
 //   lanes    shuffles                                     kGroup threads a row, up to a warp
 //   block    warps leave a part each ──► parts[2][kParts] in shared memory ──► all combined in order
-//   cluster  the same; a part is sent to every block of the cluster, whose barrier counts the bytes that came
+//   cluster  the same; a part is sent to every block of the cluster, whose barrier counts the bytes that
+//   came;
+//            where a block has many rows, its parts are combined in its own shared memory before
 #pragma once
 
 enum : int {
@@ -26,11 +28,18 @@ FUSOR_DEVICE int slot_in_block() { return kSpread ? threadIdx.x % kSlots : threa
 enum : int {
   kNear = kSpread ? (kSlots < 32 ? 32 / kSlots : 1) : (kGroup < 32 ? kGroup : 32),
   kNearStep = kSpread ? (kSlots < 32 ? kSlots : 32) : 1,
-  kParts = kGroup / kNear * kCluster,
+  kMembers = kGroup / kNear,                          // parts of a block
   kCells = kBatch * (kSpread ? kSlots * kWidth : 1),  // totals of a part
 };
+// Sending costs an instruction for every word and peer: blocks of many rows send one part each.
+enum : bool { kGathers = kSpread && kCluster > 1 && kMembers > 1 };
+enum : int { kParts = (kGathers ? 1 : int(kMembers)) * kCluster };
 enum : bool { kExchanges = kParts > 1 };
-enum : int { kExchangeBytes = kExchanges ? (kParts * kCells * Y::kTotalsBytes + 15) / 16 * 16 : 16 };
+enum : int { kGatheredBytes = kGathers ? (kMembers * kCells * Y::kTotalsBytes + 15) / 16 * 16 : 0 };
+enum : int {
+  kExchangeBytes = kExchanges ? (kParts * kCells * Y::kTotalsBytes + 15) / 16 * 16 : 16,
+  kAllExchangeBytes = 2 * kExchangeBytes + kGatheredBytes,
+};
 
 FUSOR_DEVICE constexpr int power_of_two_from(int value) {
   int power = 1;
@@ -47,7 +56,7 @@ FUSOR_DEVICE u32 rank_in_cluster() {
 // Two areas for parts, which exchanges use in turn, so that one meeting an exchange is enough: who sends
 // parts of the next but one has had those of the next, which everybody sends after reading this one's.
 struct Exchange {
-  char* areas;
+  char* areas;    // behind them the parts that a block combines itself
   u64* arrivals;  // of blocks of a cluster: a barrier an area
   int turn = 0;
 
@@ -133,7 +142,9 @@ struct Exchange {
       begin();
       Totals* const shared = parts<Totals>();
       const int part = rank_in_cluster() * (kParts / kCluster) + lane_in_row() / kNear;
-      if constexpr (kSpread)
+      if constexpr (kGathers)
+        exchange_gathered(totals, shared);
+      else if constexpr (kSpread)
         exchange_spread(totals, shared, part);
       else
         exchange_rows(totals, shared, part);
@@ -141,22 +152,49 @@ struct Exchange {
   }
 
   // [part][row of the batch][slot][row of the vector]
+  static FUSOR_METHOD int cell(int part, int row, int i) {
+    return part * kCells + row * (kSlots * kWidth) + slot_in_block() * kWidth + i;
+  }
   template <class Totals>
   FUSOR_METHOD void exchange_spread(Totals (&totals)[kBatch][kWidth], Totals* shared, int part) {
-    const auto cell = [&](int of_part, int row, int i) {
-      return shared + (of_part * kBatch + row) * (kSlots * kWidth) + slot_in_block() * kWidth + i;
-    };
     if (lane_in_row() % kNear == 0) {
 #pragma unroll
       for (int peer = 0; peer < kCluster; ++peer) {
 #pragma unroll
         for (int row = 0; row < kBatch; ++row) {
 #pragma unroll
-          for (int i = 0; i < kWidth; ++i) leave(cell(part, row, i), totals[row][i], peer);
+          for (int i = 0; i < kWidth; ++i) leave(shared + cell(part, row, i), totals[row][i], peer);
         }
       }
     }
     meet<Totals>();
+    combine_parts(totals, shared);
+  }
+  // The parts that a block combined before are read no more when all blocks' have come, its own among them.
+  template <class Totals>
+  FUSOR_METHOD void exchange_gathered(Totals (&totals)[kBatch][kWidth], Totals* shared) {
+    Totals* const own = reinterpret_cast<Totals*>(areas + 2 * kExchangeBytes);
+    if (lane_in_row() % kNear == 0) {
+#pragma unroll
+      for (int row = 0; row < kBatch; ++row) {
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) own[cell(lane_in_row() / kNear, row, i)] = totals[row][i];
+      }
+    }
+    __syncthreads();
+    for (int at = threadIdx.x; at < kCells * kCluster; at += kThreads) {
+      const int of_part = at % kCells;
+      Totals total;
+      total.init();
+#pragma unroll 4
+      for (int member = 0; member < kMembers; ++member) total.combine(own[member * kCells + of_part]);
+      leave(shared + rank_in_cluster() * kCells + of_part, total, at / kCells);
+    }
+    meet<Totals>();
+    combine_parts(totals, shared);
+  }
+  template <class Totals>
+  FUSOR_METHOD void combine_parts(Totals (&totals)[kBatch][kWidth], const Totals* shared) {
 #pragma unroll
     for (int row = 0; row < kBatch; ++row) {
 #pragma unroll
@@ -164,7 +202,7 @@ struct Exchange {
 #pragma unroll 4
       for (int other = 0; other < kParts; ++other) {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) totals[row][i].combine(*cell(other, row, i));
+        for (int i = 0; i < kWidth; ++i) totals[row][i].combine(shared[cell(other, row, i)]);
       }
     }
   }

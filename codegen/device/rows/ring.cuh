@@ -90,7 +90,7 @@ struct InRing {
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     rows_ring(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) char memory[];
-  __shared__ __align__(16) char exchanged[2 * kExchangeBytes];
+  __shared__ __align__(16) char exchanged[kAllExchangeBytes];
   __shared__ u64 arrivals[2];
   __shared__ Barrier full[kStages];
   Exchange exchange{exchanged, arrivals};

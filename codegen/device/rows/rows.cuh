@@ -22,7 +22,7 @@ using Holder = If<kHeld == 0, InRegisters, If<kHeld == 1, InShared, If<kHeld == 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     rows(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ __align__(16) char exchanged[2 * kExchangeBytes];
+  __shared__ __align__(16) char exchanged[kAllExchangeBytes];
   __shared__ u64 arrivals[2];
   Exchange exchange{exchanged, arrivals};
   exchange.open();
