@@ -1,6 +1,7 @@
 """Tests of fusor as a backend of torch.compile where attention has a bias that is learnt, on the CPU or a GPU. Skips
 itself where there is no PyTorch."""
 import functools
+import json
 import math
 import unittest
 from unittest import mock
@@ -103,6 +104,18 @@ class Bias(Compile):
         self.stays()
         self.compare(lambda q, k, v, m: attend(q, k, v, m.expand(B, H, S, T)), *operands(), learnt(H, 1, T))
         self.stays()
+
+    def test_keys_of_a_bias_lie_beside_each_other(self):
+        """One copy serves all layers, forward and backward."""
+        self.report = self.model(Relative(), randn(B, S, 24).requires_grad_())
+        for graph, kind in zip(self.report, ("sdpa_fwd", "sdpa_bwd")):
+            (part,) = graph.parts
+            written = json.loads(part.graph.to_json())
+            tensors = {tensor["name"]: tensor for tensor in written["tensors"]}
+            read = [tensors[name] for op in written["ops"] if op["op"] == kind for name in op["inputs"] if name]
+            biases = [tensor for tensor in read if tensor["dims"][-1] == S]
+            self.assertEqual([bias["strides"][-2:] for bias in biases], 2 * [[S, 1]])
+            self.assertEqual(len({bias["name"] for bias in biases}), 1)
 
     def test_heads_that_are_shared(self):
         attend = functools.partial(F.scaled_dot_product_attention, enable_gqa=True)

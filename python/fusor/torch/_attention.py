@@ -31,7 +31,8 @@ def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=Non
     if not _drops(q, k, v, attn_mask, dropout_p):
         return masked_attention(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     k, v = _repeated(q, k, v, enable_gqa)
-    return FORWARD(*seed_and_stream(q.device), q, k, v, _added(q, attn_mask), dropout_p, is_causal, scale)[0]
+    mask = _in_rows(_added(q, attn_mask))
+    return FORWARD(*seed_and_stream(q.device), q, k, v, mask, dropout_p, is_causal, scale)[0]
 
 
 def masked_attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -41,7 +42,7 @@ def masked_attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, sc
     q, k, v, attn_mask = _cast(q, k, v, attn_mask)
     if _learns(q, k, v, attn_mask, dropout_p):
         k, v = _repeated(q, k, v, enable_gqa)
-        return FORWARD(None, 0, q, k, v, attn_mask, 0.0, is_causal, scale)[0]
+        return FORWARD(None, 0, q, k, v, _in_rows(attn_mask), 0.0, is_causal, scale)[0]
     if not _stays(q, k, v, attn_mask, dropout_p):
         return functional.scaled_dot_product_attention(
             q, k, v, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
@@ -99,6 +100,13 @@ def _added(q, mask):
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros((), dtype=q.dtype, device=q.device).masked_fill(~mask, float("-inf"))
+
+
+def _in_rows(mask):
+    """A mask with keys beside each other in memory, which both passes read for every query: a table's heads are, where
+    they were looked up by distance."""
+    is_apart = mask is not None and 0 not in mask.stride() and statically_known_true(mask.stride(-1) > 1)
+    return mask.contiguous() if is_apart else mask
 
 
 # --- attention as an op ------------------------------------------------------------------------------------
