@@ -19,7 +19,7 @@ TYPES = (torch.float32, torch.float16, torch.bfloat16)
 B, H, S, T, D = 2, 3, 9, 11, 8
 SHAPES = (
     (B, H, S, T), (1, H, S, T), (B, 1, S, T), (1, 1, S, T), (B, H, 1, T), (1, H, S, 1), (B, 1, 1, T), (1, H, 1, 1),
-    (H, S, T), (1, S, T), (S, T), (1, T), (S, 1),
+    (H, S, T), (1, S, T), (S, T), (1, T), (S, 1), (T,), (1,),
 )  # fmt: skip
 
 
@@ -146,10 +146,11 @@ class Bias(Compile):
                 self.assertEqual(gradients[3][:, 1, :, 3:].abs().max().item(), 0)
 
     def test_layers_share_a_bias(self):
-        for options in ({}, {"random": "pytorch"}):
-            torch._dynamo.reset()
-            self.report = self.model(Relative(), randn(B, S, 24).requires_grad_(), **options)
-            self.stays(2, 2)
+        for dtype in (torch.float32, torch.bfloat16):
+            for options in ({}, {"random": "pytorch"}, {"rounding": "stored"}):
+                torch._dynamo.reset()
+                self.report = self.model(Relative().to(dtype), randn(B, S, 24).to(dtype).requires_grad_(), **options)
+                self.stays(2, 2)
         with self.in_pytorch():
             torch._dynamo.reset()
             compiled_, twin, x = Relative().to(DEVICE), Relative().to(DEVICE), randn(B, S, 24)

@@ -46,8 +46,8 @@ class GradientSearch {
   }
 
  private:
-  // Pointwise ops of the set's values that lead to none of its matmuls: another type of a bias's gradient,
-  // which is stored in place of it, or the sum of the gradients of layers that share a bias.
+  // What becomes of pointwise ops that read values of the set and lead to no matmul: another type of a bias's
+  // gradient, which is stored in place of it, or the sum of the gradients of layers that share a bias.
   enum class Others : uint8_t { join, stay_outside };
 
   // Operands and results whose batch entries lie one behind the other.

@@ -105,8 +105,10 @@ def _added(q, mask):
 def _in_rows(mask):
     """A mask with keys beside each other in memory, which both passes read for every query: a table's heads are, where
     they were looked up by distance."""
-    is_apart = mask is not None and 0 not in mask.stride() and statically_known_true(mask.stride(-1) > 1)
-    return mask.contiguous() if is_apart else mask
+    if mask is None or mask.dim() == 0 or not statically_known_true(mask.stride(-1) > 1):
+        return mask
+    repeats = any(statically_known_true(stride == 0) for stride in mask.stride())  # a copy would be larger
+    return mask if repeats else mask.contiguous()
 
 
 # --- attention as an op ------------------------------------------------------------------------------------
