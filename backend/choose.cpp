@@ -205,7 +205,10 @@ class Chooser {
     Choice whole = ask_whole(ops, outcome.decision, cuts);
     if (!whole.options.empty()) outcome.decision.whole_seconds = whole.options.front().seconds;
     Outcome parts;
-    if (!is_forced(whole)) parts = cheapest_cut(ops, cuts, outcome.decision);
+    if (!is_forced(whole)) {
+      parts = cheapest_cut(ops, cuts, outcome.decision);
+      keep_cheaper(parts, cut_behind_stored(graph_, folded_, ops), outcome.decision);
+    }
     if (whole.options.empty())
       keep_cheaper(parts, cut_behind_operands(graph_, folded_, ops), outcome.decision);
     if (parts.fusions.empty() && whole.options.empty()) parts = in_halves(ops, outcome.decision);

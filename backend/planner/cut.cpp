@@ -16,6 +16,24 @@ std::vector<int> contractions_in(const Graph& graph, std::vector<int> ops) {
   return ops;
 }
 
+// The ops that read a tensor, directly or through views that are folded, which are ops of no fusion; and
+// these views.
+std::vector<int> readers_through_views(const Graph& graph, const FoldedGraph& folded, int tensor) {
+  std::vector<int> readers;
+  std::vector<int> open{tensor};
+  std::set<int> known;
+  while (!open.empty()) {
+    const int at = open.back();
+    open.pop_back();
+    for (const int reader : folded.index.consumers(at)) {
+      if (!known.insert(reader).second) continue;
+      readers.push_back(reader);
+      if (folded.folded[reader]) open.push_back(graph.ops[reader].outputs[0]);
+    }
+  }
+  return readers;
+}
+
 // What only contractions of the second part wait for is no part of the first: cut at one of two siblings,
 // its operand goes with it. What becomes of a contraction of the first part stays there.
 void keep_operands_with_anchors(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
@@ -152,19 +170,9 @@ void keep_operands_only(const Graph& graph, const FoldedGraph& folded, Cut& cut)
     return is_contraction(graph.ops[reader].attributes) ||
            std::ranges::binary_search(operands, reader, std::greater{});
   };
-  // Through views that are folded, which are ops of no fusion.
   const auto leads_to_operand = [&](int op) {
-    std::vector<int> open{op};
-    std::set<int> known{op};
-    while (!open.empty()) {
-      const int tensor = graph.ops[open.back()].outputs[0];
-      open.pop_back();
-      for (const int reader : folded.index.consumers(tensor)) {
-        if (becomes_operand(reader)) return true;
-        if (folded.folded[reader] && known.insert(reader).second) open.push_back(reader);
-      }
-    }
-    return false;
+    return std::ranges::any_of(readers_through_views(graph, folded, graph.ops[op].outputs[0]),
+                               becomes_operand);
   };
   for (auto op = first.rbegin(); op != first.rend(); ++op)
     (leads_to_operand(*op) ? operands : others).push_back(*op);
@@ -172,6 +180,25 @@ void keep_operands_only(const Graph& graph, const FoldedGraph& folded, Cut& cut)
   first.assign(operands.rbegin(), operands.rend());
   second.insert(second.end(), others.begin(), others.end());
   std::ranges::sort(second);
+}
+
+// Whether the op's result lies in memory however the set is cut, or one does that pointwise ops of the set
+// make of it: another type of it, say.
+bool leaves(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops, int op) {
+  std::vector<int> made{op};  // the op, and pointwise ops that read it
+  for (size_t next = 0; next < made.size(); ++next) {
+    const int result = graph.ops[made[next]].outputs[0];
+    if (!graph.tensors[result].is_virtual()) return true;
+    for (const int reader : readers_through_views(graph, folded, result)) {
+      const bool is_view = folded.folded[reader];
+      if (is_view ? !graph.tensors[graph.ops[reader].outputs[0]].is_virtual() : position_in(ops, reader) < 0)
+        return true;
+      if (!is_view && std::holds_alternative<Pointwise>(graph.ops[reader].attributes) &&
+          std::ranges::find(made, reader) == made.end())
+        made.push_back(reader);
+    }
+  }
+  return false;
 }
 
 bool first_waits(const FoldedGraph& folded, const Cut& cut) {
@@ -243,6 +270,24 @@ Cut cut_behind_operands(const Graph& graph, const FoldedGraph& folded, const std
   for (size_t i = 0; i < ops.size(); ++i) (is_behind[i] ? cut.second : cut.first).push_back(ops[i]);
   keep_operands_only(graph, folded, cut);
   return first_waits(folded, cut) ? Cut{} : cut;
+}
+
+Cut cut_behind_stored(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops) {
+  // Of fewer contractions a pair is left at most, which engines' refusals cut.
+  constexpr size_t kFewest = 4;
+  const std::vector<int> anchors = contractions_in(graph, ops);
+  if (anchors.size() < kFewest) return {};
+  std::vector<bool> is_second(ops.size(), false);
+  for (const int anchor : anchors) {
+    const int producer = folded.index.producer(graph.ops[anchor].inputs[0]);
+    if (producer < 0 || position_in(ops, producer) < 0 ||
+        !std::holds_alternative<Pointwise>(graph.ops[producer].attributes) ||
+        !leaves(graph, folded, ops, producer))
+      continue;
+    const std::vector<bool> behind = downstream_of(folded, ops, anchor);
+    for (size_t i = 0; i < ops.size(); ++i) is_second[i] = is_second[i] || behind[i];
+  }
+  return cut_by(graph, folded, ops, is_second);
 }
 
 Cut cut_in_half(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops) {

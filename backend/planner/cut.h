@@ -24,6 +24,11 @@ Cut cut_at_reductions(const Graph& graph, const FoldedGraph& folded, const std::
 /// takes whole.
 Cut cut_behind_operands(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops);
 
+/// Cuts in front of contractions whose operand is stored for others in any case, in sets of many: the
+/// gradient of queries is a product of gradients of scores, which lie in memory where a bias's gradient is
+/// made of them.
+Cut cut_behind_stored(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops);
+
 /// The first and the second half, in append order: for sets that are too large, or that nobody takes.
 Cut cut_in_half(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops);
 

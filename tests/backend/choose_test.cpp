@@ -15,6 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 using testing::SizeIs;
 
 EngineCandidate at_price(const std::string& engine, const char* knob, int64_t value, double flops,
@@ -290,6 +291,29 @@ TEST(Choose, TotalsOfNormsShareAPassThatReadsWhatIsGiven) {
                 1)}) {
     EXPECT_EQ(plan.fusions.size(), 2U);
     EXPECT_LT(plan.workspace_bytes, element_count(plan.graph.tensors[0].dims));
+  }
+}
+
+// Where gradients of scores lie in memory for a bias's gradient, that of queries is a product of them: nobody
+// computes scores for it again. Elsewhere it stays with those of keys and values.
+TEST(Choose, GradientsOfQueriesAreAProductOfWhatABiasStores) {
+  const auto engines_of = [](const Dims& bias, bool is_learnt) {
+    GraphBuilder g;
+    const Dims dims{8, 12, 512, 64};
+    const auto input = [&](const char* name) { return g.input(name, dims, DataType::bf16); };
+    const Tensor stats = g.input("stats", {8, 12, 512, 1}, DataType::f32);
+    const SdpaGradients made = g.sdpa_bwd(input("q"), input("k"), input("v"), input("o"), input("dy"), stats,
+                                          {.bias = g.input("bias", bias, DataType::bf16)});
+    std::vector<Tensor> results{made.dq, made.dk, made.dv};
+    if (is_learnt) results.push_back(made.dbias);
+    const Plan plan = build(g.finish(results), device(), BuildOptions{.compile = false});
+    std::vector<std::string> engines;
+    for (const PlannedFusion& fusion : plan.fusions) engines.push_back(fusion.config.engine);
+    return engines;
+  };
+  for (const Dims& bias : {Dims{1, 12, 512, 512}, Dims{8, 12, 512, 512}}) {
+    EXPECT_THAT(engines_of(bias, true), IsSupersetOf({"attention_backward", "wgmma"})) << to_string(bias);
+    EXPECT_THAT(engines_of(bias, false), ElementsAre("elementwise", "attention_backward")) << to_string(bias);
   }
 }
 

@@ -29,7 +29,7 @@ class GradientSearch {
   void join(int first) {
     if (groups_.size_of(groups_.group_of(first)) != 1 || !groups_.is_virtual_result(first)) return;
     Gradients found;
-    if (!collect_gradients(first, found) || !are_of_attention(found) || !leaves_gradients(found)) return;
+    if (!find(first, Others::join, found) && !find(first, Others::stay_outside, found)) return;
     add_helpers(found);
     const std::vector<int> backs = found.backs;
     for (const int back : backs) add_what_follows(back, found);
@@ -46,6 +46,10 @@ class GradientSearch {
   }
 
  private:
+  // What becomes of pointwise ops that read values of the set and lead to no matmul: another type of a bias's
+  // gradient, which is stored in place of it, or the sum of the gradients of layers that share a bias.
+  enum class Others : uint8_t { join, stay_outside };
+
   // Operands and results whose batch entries lie one behind the other.
   void absorb_ragged(const Gradients& found, int last) {
     Gathered gathered(groups_, graph_, folded_);
@@ -79,7 +83,12 @@ class GradientSearch {
            (are_short || std::ranges::any_of(found.ops, is_exponential));
   }
 
-  bool collect_gradients(int first, Gradients& found) const {
+  bool find(int first, Others others, Gradients& found) const {
+    found = {};
+    return collect_gradients(first, others, found) && are_of_attention(found) && leaves_gradients(found);
+  }
+
+  bool collect_gradients(int first, Others others, Gradients& found) const {
     std::vector<int> waiting;
     const auto add = [&](int op) {
       if (found.has(op)) return true;
@@ -98,7 +107,8 @@ class GradientSearch {
       waiting.pop_back();
       for (const int consumer : groups_.consumers(op)) {
         if (is_pointwise(graph_.ops[consumer]) && !folded_.folded[consumer]) {
-          if (!add(consumer)) return false;
+          const bool joins = others == Others::join || leads_to_matmul(consumer);
+          if (joins ? !add(consumer) : !leave(op, found)) return false;
         } else if (!add_backs(graph_.ops[op].outputs[0], consumer, found) && !leave(op, found)) {
           return false;
         }
@@ -112,6 +122,24 @@ class GradientSearch {
       }
     }
     return true;
+  }
+
+  bool is_transposed_for_matmul(int op) const {
+    return std::holds_alternative<Transpose>(graph_.ops[op].attributes) &&
+           std::ranges::any_of(groups_.consumers(op), [&](int reader) { return groups_.is_matmul(reader); });
+  }
+
+  // Whether pointwise ops of one size lead from the op to a matmul.
+  bool leads_to_matmul(int op) const {
+    std::vector<int> met = {op};
+    for (size_t next = 0; next < met.size() && met.size() < kMaxFusionOps; ++next)
+      for (const int reader : groups_.consumers(met[next])) {
+        if (groups_.is_matmul(reader) || is_transposed_for_matmul(reader)) return true;
+        if (is_pointwise(graph_.ops[reader]) && groups_.result_dims(reader) == groups_.result_dims(op) &&
+            std::ranges::find(met, reader) == met.end())
+          met.push_back(reader);
+      }
+    return false;
   }
 
   // Others may read the result of one pointwise op.

@@ -1,5 +1,6 @@
 """Owns attention that PyTorch would take apart before any backend sees it: with a mask it becomes products in fp32 and
-a softmax, with dropout an op whose random numbers no other op makes again."""
+a softmax, also where the mask is a bias that is learnt, and with dropout an op whose random numbers no other op makes
+again."""
 
 import math
 
@@ -25,19 +26,23 @@ def keep_attention(module, with_dropout):
 
 
 def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """scaled_dot_product_attention; with dropout as the op of this file."""
+    """scaled_dot_product_attention; with dropout or a mask that has gradients as the op of this file."""
     q, k, v, attn_mask = _cast(q, k, v, attn_mask)
     if not _drops(q, k, v, attn_mask, dropout_p):
         return masked_attention(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     k, v = _repeated(q, k, v, enable_gqa)
-    seed, stream = seed_and_stream(q.device)
-    return FORWARD(seed, stream, q, k, v, _added(q, attn_mask), dropout_p, is_causal, scale)[0]
+    mask = _in_rows(_added(q, attn_mask))
+    return FORWARD(*seed_and_stream(q.device), q, k, v, mask, dropout_p, is_causal, scale)[0]
 
 
 def masked_attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """scaled_dot_product_attention; on tensors of CUDA as the op that PyTorch has for CPUs: it alone takes masks of any
+    """scaled_dot_product_attention, whose dropout is PyTorch's; with a mask that has gradients as the op of this file.
+    With another mask it is the op that PyTorch has for CPUs, on tensors of CUDA as well: it alone takes masks of any
     strides, and a converter stands for it on either."""
     q, k, v, attn_mask = _cast(q, k, v, attn_mask)
+    if _learns(q, k, v, attn_mask, dropout_p):
+        k, v = _repeated(q, k, v, enable_gqa)
+        return FORWARD(None, 0, q, k, v, _in_rows(attn_mask), 0.0, is_causal, scale)[0]
     if not _stays(q, k, v, attn_mask, dropout_p):
         return functional.scaled_dot_product_attention(
             q, k, v, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
@@ -58,18 +63,29 @@ def _cast(*given):
 
 
 def _drops(q, k, v, mask, dropout):
-    is_mapped = any(map(torch._C._functorch.is_functorch_wrapped_tensor, (q, k, v)))
-    return 0 < dropout < 1 and not is_mapped and _fits(q, k, v, mask)
+    return 0 < dropout < 1 and not _is_mapped(q, k, v, mask) and _fits(q, k, v, mask)
+
+
+def _learns(q, k, v, mask, dropout):
+    return _has_gradient(mask) and dropout == 0 and not _is_mapped(q, k, v, mask) and _fits(q, k, v, mask)
 
 
 def _stays(q, k, v, mask, dropout):
-    return mask is not None and dropout == 0 and q.device.type == "cuda" and _fits(q, k, v, mask)
+    is_given = mask is not None and not _has_gradient(mask)
+    return is_given and dropout == 0 and q.device.type == "cuda" and _fits(q, k, v, mask)
+
+
+def _has_gradient(mask):
+    return mask is not None and mask.requires_grad
+
+
+def _is_mapped(*given):
+    return any(x is not None and torch._C._functorch.is_functorch_wrapped_tensor(x) for x in given)
 
 
 def _fits(q, k, v, mask):
     return (
-        q.dtype in _TYPES and q.dtype == k.dtype == v.dtype
-        and (mask is None or (not mask.requires_grad and mask.dtype in (torch.bool, q.dtype)))
+        q.dtype in _TYPES and q.dtype == k.dtype == v.dtype and (mask is None or mask.dtype in (torch.bool, q.dtype))
         and q.dim() == k.dim() == v.dim() == 4 and all(statically_known_true(q.shape[3] == x.shape[3]) for x in (k, v))
     )  # fmt: skip
 
@@ -86,7 +102,16 @@ def _added(q, mask):
     return torch.zeros((), dtype=q.dtype, device=q.device).masked_fill(~mask, float("-inf"))
 
 
-# --- attention with dropout as an op -----------------------------------------------------------------------
+def _in_rows(mask):
+    """A mask with keys beside each other in memory, which both passes read for every query: a table's heads are, where
+    they were looked up by distance."""
+    if mask is None or mask.dim() == 0 or not statically_known_true(mask.stride(-1) > 1):
+        return mask
+    repeats = any(statically_known_true(stride == 0) for stride in mask.stride())  # a copy would be larger
+    return mask if repeats else mask.contiguous()
+
+
+# --- attention as an op ------------------------------------------------------------------------------------
 
 
 def _probabilities(q, k, mask, is_causal, scale):
@@ -103,8 +128,8 @@ def _probabilities(q, k, mask, is_causal, scale):
 def _weights(seed, stream, scores, sums, dropout):
     """Probabilities of rows (zeros where a row sees nothing), and what dropout multiplies them by."""
     sums = sums.masked_fill(sums == float("-inf"), float("inf"))
-    kept = BERNOULLI(seed, stream, scores.shape, 1 - dropout)
-    return torch.exp(scores - sums[..., None]), kept / (1 - dropout)
+    kept = 1.0 if seed is None else BERNOULLI(seed, stream, scores.shape, 1 - dropout) / (1 - dropout)
+    return torch.exp(scores - sums[..., None]), kept
 
 
 def _laid_out(x, like):
@@ -118,13 +143,15 @@ def _run(seed, stream, q, k, v, mask, dropout, is_causal, scale=None):
     return _laid_out((p * kept) @ v.float(), q), sums
 
 
-def _run_backward(seed, stream, dy, q, k, v, o, sums, mask, dropout, is_causal, scale=None):
+def _run_backward(seed, stream, dy, q, k, v, o, sums, mask, dropout, is_causal, scale=None, mask_learns=False):
     scores, _ = _probabilities(q, k, mask, is_causal, scale)
     p, kept = _weights(seed, stream, scores, sums, dropout)
     dy, scale = dy.float(), 1 / math.sqrt(q.shape[3]) if scale is None else scale
-    ds = p * (dy @ v.float().transpose(-1, -2) * kept - (dy * o.float()).sum(-1, keepdim=True)) * scale
-    dk, dv = ds.transpose(-1, -2) @ q.float(), (p * kept).transpose(-1, -2) @ dy
-    return _laid_out(ds @ k.float(), q), _laid_out(dk, k), _laid_out(dv, v)
+    ds = p * (dy @ v.float().transpose(-1, -2) * kept - (dy * o.float()).sum(-1, keepdim=True))
+    dq, dk = ds @ k.float() * scale, ds.transpose(-1, -2) @ q.float() * scale
+    dv = (p * kept).transpose(-1, -2) @ dy
+    dmask = ds.sum_to_size(mask.shape).to(mask.dtype) if mask_learns else q.new_empty(0)
+    return _laid_out(dq, q), _laid_out(dk, k), _laid_out(dv, v), dmask
 
 
 def _empty(like):
@@ -136,14 +163,18 @@ def _fake(seed, stream, q, k, v, mask, dropout, is_causal, scale=None):
     return _empty(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-_ENDS = "Tensor? attn_mask, float dropout_p, bool is_causal, float? scale=None)"
+def _fake_backward(seed, stream, dy, q, k, v, o, sums, mask, dropout, is_causal, scale=None, mask_learns=False):
+    return *map(_empty, (q, k, v)), mask.new_empty(mask.shape) if mask_learns else q.new_empty(0)
+
+
+# Without a seed there is no dropout. The last gradient is the mask's, empty where nobody learns it.
+_ENDS = "Tensor? attn_mask, float dropout_p, bool is_causal, float? scale=None"
 FORWARD = of_stream(define(
-    "attention", f"(Tensor seed, int stream, Tensor q, Tensor k, Tensor v, {_ENDS} -> (Tensor, Tensor)", _run, _fake,
+    "attention", f"(Tensor? seed, int stream, Tensor q, Tensor k, Tensor v, {_ENDS}) -> (Tensor, Tensor)", _run, _fake,
 ))  # fmt: skip
 BACKWARD = of_stream(define(
-    "attention_backward", "(Tensor seed, int stream, Tensor dy, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
-    f"{_ENDS} -> (Tensor, Tensor, Tensor)", _run_backward,
-    lambda seed, stream, dy, q, k, v, *rest: tuple(map(_empty, (q, k, v))),
+    "attention_backward", "(Tensor? seed, int stream, Tensor dy, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
+    f"{_ENDS}, bool mask_learns=False) -> (Tensor, Tensor, Tensor, Tensor)", _run_backward, _fake_backward,
 ))  # fmt: skip
 
 
@@ -155,7 +186,9 @@ def _save(ctx, inputs, output):  # PyTorch passes these by name
 
 def _gradients(ctx, dy, _):
     seed, *saved = ctx.saved_tensors
-    return None, None, *BACKWARD(seed, ctx.stream, dy, *saved, *ctx.rest), None, None, None, None
+    mask_learns = ctx.needs_input_grad[5]
+    *gradients, dmask = BACKWARD(seed, ctx.stream, dy, *saved, *ctx.rest, mask_learns)
+    return None, None, *gradients, dmask if mask_learns else None, None, None, None
 
 
 torch.library.register_autograd("fusor::attention", _gradients, setup_context=_save)

@@ -84,7 +84,7 @@ BERNOULLI = define(
 _TYPED = "(Tensor seed, int stream, SymInt[] size, ScalarType dtype) -> Tensor"
 UNIFORM = define("random_uniform", _TYPED, _uniform, _empty)
 NORMAL = define("random_normal", _TYPED, _normal, _empty)
-_OF_STREAMS = {BERNOULLI, UNIFORM, NORMAL}  # ops whose first operands are a seed and a stream
+_OF_STREAMS = {BERNOULLI, UNIFORM, NORMAL}  # ops whose first operands are a seed, or None, and a stream
 
 
 def of_stream(op):
@@ -105,7 +105,7 @@ def with_one_seed(graph):
     for node in list(graph.nodes):
         if node.target is SEED:
             seeds.setdefault(node.meta["val"].device, node).meta["recompute"] = CheckpointPolicy.MUST_SAVE
-        if node.target not in _OF_STREAMS:
+        if node.target not in _OF_STREAMS or node.args[0] is None:
             continue
         seed, stream, *rest = node.args
         node.args = (seeds[seed.meta["val"].device], streams.setdefault(stream, len(streams)), *rest)

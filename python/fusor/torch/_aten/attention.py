@@ -86,11 +86,12 @@ def overrideable(c, q, k, v, attn_bias=None, dropout_p=0.0, is_causal=False, ret
 
 
 @converts_function(_attention.FORWARD, ignores=unread(), lazy=True)
-def with_dropout(c, seed, stream, q, k, v, attn_mask, dropout_p, is_causal, scale=None):
+def own(c, seed, stream, q, k, v, attn_mask, dropout_p, is_causal, scale=None):
     return _forward(c, q, k, v, attn_mask, dropout_p, is_causal, scale, seed, stream)
 
 
 def _backward(c, dy, q, k, v, o, lse, bias, dropout, is_causal, scale, wants_dbias=False, seed=None, stream=0):
+    """Gradients of queries, keys, values and, where it is wanted, the bias: a sum over what the bias repeats along."""
     drops = _dropout(c, dropout, seed, stream)
     dy, q, k, v, o, lse = (c.whole(x) for x in (dy, q, k, v, o, lse))
     refuse_if(len(q.dims) != 4, f"attention of {len(q.dims)} axes")
@@ -98,10 +99,16 @@ def _backward(c, dy, q, k, v, o, lse, bias, dropout, is_causal, scale, wants_dbi
     if math.prod(lse.dims) != b * h * s:
         lse = c.g.slice(lse, [0, 0, 0], [b, h, s])
     lse = c.reshaped(lse, [b, h, s, 1])
+    bias = c.whole(bias) if wants_dbias else bias  # as it was repeated, its gradient has the dims of this one
     if bias is not None:  # rows without a key have no gradients: all their probabilities are 0
         lse = c.g.binary_select(math.inf, lse, c.g.cmp_eq(lse, -math.inf))
     r = c.g.sdpa_bwd(q, k, v, o, dy, lse, type=c.type, **_scores(c, q, k, bias, scale, is_causal), **drops)
-    return [r.dq, r.dk, r.dv] + ([r.dbias] if wants_dbias else [])
+    return [r.dq, r.dk, r.dv] + ([_rounded(c, r.dbias, c.fake[3])] if wants_dbias else [])
+
+
+def _rounded(c, x, fake):
+    """A total in fp32 as its fake tensor's type, where results are rounded."""
+    return x if c.type is None else c.typed(x, fake.dtype)
 
 
 @converts("_scaled_dot_product_flash_attention_backward", ignores=unread(6, 7, 8, 9, 12, 13), lazy=True)
@@ -129,5 +136,7 @@ def cudnn_backward(c, dy, q, k, v, o, lse, seed, offset, bias, cum_q, cum_k, max
 
 
 @converts_function(_attention.BACKWARD, ignores=unread(), lazy=True)
-def with_dropout_backward(c, seed, stream, dy, q, k, v, o, lse, attn_mask, dropout_p, is_causal, scale=None):
-    return _backward(c, dy, q, k, v, o, lse, attn_mask, dropout_p, is_causal, scale, seed=seed, stream=stream)
+def own_backward(c, seed, stream, dy, q, k, v, o, lse, attn_mask, dropout_p, is_causal, scale=None, mask_learns=False):
+    given = (dy, q, k, v, o, lse, attn_mask, dropout_p, is_causal, scale, mask_learns)
+    gradients = _backward(c, *given, seed=seed, stream=stream)
+    return gradients if mask_learns else [*gradients, Filled(c.fake[3])]

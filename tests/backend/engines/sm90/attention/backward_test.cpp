@@ -222,6 +222,30 @@ TEST(AttentionBackward, TheGradientOfABiasIsStoredOnce) {
   }
 }
 
+// Gradients of a bias of each score that layers share are added up behind both, not inside of either.
+TEST(AttentionBackward, LayersMayShareABias) {
+  GraphBuilder g;
+  const Dims dims{2, 4, 64, 64};
+  const Tensor bias = g.input("bias", dims, DataType::bf16);
+  std::vector<Tensor> results;
+  const auto gradient_of_bias = [&](const std::string& layer) {
+    const auto input = [&](const char* name) { return g.input(name + layer, dims, DataType::bf16); };
+    const SdpaGradients made =
+        g.sdpa_bwd(input("q"), input("k"), input("v"), input("o"), input("dy"),
+                   g.input("stats" + layer, {2, 4, 64, 1}, DataType::f32), {.bias = bias});
+    results.insert(results.end(), {made.dq, made.dk, made.dv});
+    return g.identity(made.dbias, {.type = DataType::bf16});
+  };
+  const Tensor first = gradient_of_bias("1"), second = gradient_of_bias("2");
+  results.push_back(g.add(first, second, {.type = DataType::bf16}));
+  const std::vector<Fusion> products = products_of(g.finish(results));
+  ASSERT_THAT(products, SizeIs(2));
+  for (const Fusion& backward : products) {
+    EXPECT_THAT(backward.anchors, SizeIs(5));
+    EXPECT_TRUE(problem_of(backward).gradient.stored.has_value());
+  }
+}
+
 TEST(AttentionBackward, GradientsOfScoresAreStoredBesideThoseOfKeys) {
   AttentionBackwardGraph queries({});
   queries.differentiate();
