@@ -273,7 +273,7 @@ Cut cut_behind_operands(const Graph& graph, const FoldedGraph& folded, const std
 }
 
 Cut cut_behind_stored(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops) {
-  // Of fewer contractions a pair is left at most, which engines' refusals cut.
+  // Sets of fewer contractions leave a pair at most, which engines' refusals cut.
   constexpr size_t kFewest = 4;
   const std::vector<int> anchors = contractions_in(graph, ops);
   if (anchors.size() < kFewest) return {};
