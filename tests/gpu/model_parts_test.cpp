@@ -65,16 +65,16 @@ TEST(ModelPartsGpu, BiasGradientsBesideANormsGradient) {
   }
 }
 
-// The gradient's launch is there when the product in front of it still runs: nothing may be loaded before that
-// has ended.
+// The gradient's launch is there when the product in front of it still runs: nothing may be loaded before
+// that has ended.
 TEST(ModelPartsGpu, ANormsGradientBehindAProduct) {
   FUSOR_NEEDS_GPU();
   for (const int64_t width : {96, 768}) {
     GraphBuilder g;
     constexpr int64_t kRows = 6304;
     const Dims dims{kRows, width}, statistics{kRows, 1};
-    const Tensor dy = g.matmul(g.input("dz", {kRows, 4 * width}, DataType::bf16),
-                               g.input("w", {4 * width, width}, DataType::bf16));
+    const Tensor dy =
+        g.matmul(g.input("dz", {kRows, width}, DataType::bf16), g.input("w", {width, width}, DataType::bf16));
     const NormGradients made = g.norm_bwd(dy, g.input("x", dims, DataType::bf16),
                                           {.norm = NormMode::layer_norm,
                                            .scale = g.input("scale", {1, width}, DataType::bf16),
