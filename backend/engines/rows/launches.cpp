@@ -155,6 +155,7 @@ KernelSource split_source(const RowsProblem& problem, const RowsSchedule& s, con
                       {"row_tails", s.row_tails},
                       {"repacks", false},
                       {"split", true},
+                      {"shared_places", s.y().has_shared_places},
                       {"blocks", s.knobs.blocks}});
   return source;
 }
@@ -176,6 +177,7 @@ Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase
   p.wide("cells", s.cells());
   if (!finishes) p.scratch("partials", "char", kPartials);
   p.scratch("totals", "const char", kTotals);
+  if (s.y().has_shared_places) p.divisors("fold", std::array{problem.fold});
   p.divisors("extents", extents_of(problem, s));
   p.site("y", s.y(), problem.fusion);
 

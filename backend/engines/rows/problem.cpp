@@ -235,11 +235,33 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
 
 namespace {
 
+// Takes the strides along `axis` from what is loaded or stored once a row, and gives them, a number an access.
+std::vector<int64_t> take_steps_of_rows(KernelSite& site, int axis) {
+  const RowFacts facts(site);
+  std::vector<int64_t> steps;
+  const auto take = [&](Access& access, bool is_of_row) {
+    steps.push_back(is_of_row ? std::exchange(access.strides[axis], 0) : 0);
+  };
+  for (size_t i = 0; i < site.expr.nodes.size(); ++i)
+    if (site.expr.nodes[i].kind == Node::Kind::load)
+      take(site.expr.nodes[i].access, facts.places[i] == RowPlace::row);
+  for (Store& store : site.expr.stores) take(store.access, !facts.is_element_store(site.expr, store));
+  return steps;
+}
+
+// An axis in front of axis `at`, which no access walks.
+void insert_axis(Expr& expr, int at, int64_t extent) {
+  const uint32_t before = (1u << at) - 1;
+  expr.domain.insert(at, extent);
+  for_each_access(expr, [&](Access& access, DataType) { access.strides.insert(at, 0); });
+  for (Node& node : expr.nodes)
+    if (node.kind == Node::Kind::reduce) node.over = (node.over & before) | (node.over & ~before) << 1;
+}
+
 // The expression with `outer` and the last axis walked as one, behind all other axes of rows; an axis that no
 // access walks stands in the row for what was the last.
-std::optional<Expr> folded_expr(const RowsProblem& problem, int outer) {
-  Expr expr = problem.site.expr;
-  const int inner = expr.domain.rank() - 1, kept = problem.site.kept;
+std::optional<Expr> folded_expr(Expr expr, int outer, int kept) {
+  const int inner = expr.domain.rank() - 1;
   const int64_t fold = expr.domain[inner];
   const uint32_t before = (1u << kept) - 1, row = ((1u << (inner + 1)) - 1) & ~before;
   for (Node& node : expr.nodes) {
@@ -255,13 +277,39 @@ std::optional<Expr> folded_expr(const RowsProblem& problem, int outer) {
   for (int axis = kept; axis < inner; ++axis) groups.push_back({axis});
   std::optional<Expr> grouped = group_axes(expr, groups);
   if (!grouped) return std::nullopt;
-  grouped->domain.insert(kept, fold);
-  for_each_access(*grouped, [&](Access& access, DataType) { access.strides.insert(kept, 0); });
-  for (Node& node : grouped->nodes) {
-    if (node.kind == Node::Kind::reduce)
-      node.over = (node.over & before) | (node.over & ~before) << 1 | (before + 1);
-  }
+  insert_axis(*grouped, kept, fold);
+  for (Node& node : grouped->nodes)
+    if (node.kind == Node::Kind::reduce) node.over |= 1u << kept;
   return grouped;
+}
+
+// Gives the accesses of a folded site their steps between shared places, along an axis in front of all others.
+// False where it cannot have that axis, or results that each of the neighbours has for itself beside them.
+bool share_places(KernelSite& site, const std::vector<int64_t>& steps) {
+  const RowFacts facts(site);
+  if (site.expr.domain.rank() == kMaxRank) return false;
+  for (const Store& store : site.expr.stores)
+    if (!facts.is_element_store(site.expr, store) && store.access.strides[site.vector_axis] != 0) return false;
+  size_t at = 0;
+  insert_axis(site.expr, 0, 1);
+  for_each_access(site.expr, [&](Access& access, DataType) { access.strides[0] = steps[at++]; });
+  ++site.kept;
+  ++site.vector_axis;
+  site.has_shared_places = true;
+  return true;
+}
+
+// The site with rows along `outer` folded.
+std::optional<KernelSite> folded_site(const RowsProblem& problem, int outer) {
+  KernelSite site = problem.site;
+  const std::vector<int64_t> steps = take_steps_of_rows(site, outer);
+  std::optional<Expr> expr = folded_expr(std::move(site.expr), outer, site.kept);
+  if (!expr) return std::nullopt;
+  site.expr = std::move(*expr);
+  site.vector_axis = site.kept - 1;
+  const bool shares = std::ranges::any_of(steps, [](int64_t step) { return step != 0; });
+  if (shares && !share_places(site, steps)) return std::nullopt;
+  return site;
 }
 
 }  // namespace
@@ -271,13 +319,12 @@ std::optional<RowsProblem> folded(const RowsProblem& problem) {
   if (problem.spread || problem.has_columns || inner == kept) return std::nullopt;
   for (int outer = kept - 1; outer >= 0; --outer) {
     if (problem.domain()[outer] == 1) continue;
-    std::optional<Expr> expr = folded_expr(problem, outer);
-    if (!expr) continue;
+    std::optional<KernelSite> site = folded_site(problem, outer);
+    if (!site) continue;
     RowsProblem wide = problem;
     wide.fold = problem.domain()[inner];
     wide.spread = true;
-    wide.site.expr = std::move(*expr);
-    wide.site.vector_axis = kept - 1;
+    wide.site = std::move(*site);
     wide.widest = widest_vector(wide);
     if (wide.widest > problem.widest && first_split_byte(wide) == nullptr) return wide;
   }

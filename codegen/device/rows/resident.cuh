@@ -14,6 +14,7 @@
 #define FUSOR_METHOD __device__ __forceinline__
 #include "codegen/device/rows/block.cuh"
 #include "codegen/device/rows/held.cuh"
+#include "codegen/device/rows/neighbours.cuh"
 
 using Row = Y::Row<kWidth>;
 enum : int { kCellsOfBlock = kSlots * kWidth };
@@ -174,12 +175,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   holder.bind(memory);
   holder.fill(p, first, at);
   Row row;
-  Y::begin(p.y, at, row);
+  begin_rows<Y>(p, at, row);
   run_phases<0>(p, holder, first, at, of_row * kWidth, exists, exchanged, row);
   if (!exists) return;
   if constexpr (Y::kStoresElements)
     holder.template each<false>(p, first, at, false, [&](int, int count, const Held& held) {
       Y::finish<kVector>(p.y, at, count, held, Y::fixed<kVector>(p.y, at, count), row);
     });
-  if (blockIdx.x == 0 && lane_in_row() == 0) Y::finish_row(p.y, at, row);
+  if (blockIdx.x == 0 && lane_in_row() == 0) finish_rows<Y>(p, at, row);
 }
