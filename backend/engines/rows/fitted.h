@@ -26,6 +26,7 @@ struct RowsFit {
   double piece = 0.035, held_piece = 0.005;   ///< what they cost more; where rows are held
   double lanes_piece = 0.0085;                ///< where the lanes of a row ask for less (QK-128, 24 settings)
   double lanes_cluster = 0.13;  ///< of clusters whose lanes are rows, with the logarithm of their blocks
+  double lone_sector = 75;      ///< bytes that L2 could have moved while it moves a sector for one element
   double shared_lanes = 1.4;    ///< of rows in shared memory, where lanes are rows
   double shared_turn = 0.45;    ///< of rows in shared memory, where an SM has room for one block
   double copied = 0.9, copied_turn = 0.4;  ///< the same of neighbouring rows that are copied ahead

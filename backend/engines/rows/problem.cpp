@@ -235,7 +235,8 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
 
 namespace {
 
-// Takes the strides along `axis` from what is loaded or stored once a row, and gives them, a number an access.
+// Takes the strides along `axis` from what is loaded or stored once a row, and gives them, a number an
+// access.
 std::vector<int64_t> take_steps_of_rows(KernelSite& site, int axis) {
   const RowFacts facts(site);
   std::vector<int64_t> steps;
@@ -283,13 +284,15 @@ std::optional<Expr> folded_expr(Expr expr, int outer, int kept) {
   return grouped;
 }
 
-// Gives the accesses of a folded site their steps between shared places, along an axis in front of all others.
-// False where it cannot have that axis, or results that each of the neighbours has for itself beside them.
+// Gives the accesses of a folded site their steps between shared places, along an axis in front of all
+// others. False where it cannot have that axis, or results that each of the neighbours has for itself beside
+// them.
 bool share_places(KernelSite& site, const std::vector<int64_t>& steps) {
   const RowFacts facts(site);
   if (site.expr.domain.rank() == kMaxRank) return false;
   for (const Store& store : site.expr.stores)
-    if (!facts.is_element_store(site.expr, store) && store.access.strides[site.vector_axis] != 0) return false;
+    if (!facts.is_element_store(site.expr, store) && store.access.strides[site.vector_axis] != 0)
+      return false;
   size_t at = 0;
   insert_axis(site.expr, 0, 1);
   for_each_access(site.expr, [&](Access& access, DataType) { access.strides[0] = steps[at++]; });

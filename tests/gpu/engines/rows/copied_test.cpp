@@ -97,6 +97,26 @@ TEST(ResidentRowsGpu, GroupNorm) {
     expect_resident_correct(group_norm(DataType::bf16, dims, true), to_string(dims), true, 2);
 }
 
+// Groups of 10, 20 and 6 channels have vectors that reach over two; rows of 3 x 40 channels do not fill the
+// last block of most settings. Planes, and groups of 32, are rows of their own vectors.
+TEST(ResidentRowsGpu, GroupNormWithStatistics) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : {DataType::bf16, DataType::f32}) {
+    for (const Dims& dims : {Dims{2, 32, 10, 1024}, Dims{3, 2, 20, 2000}, Dims{1, 4, 6, 5003}})
+      expect_resident_correct(group_norm_saved(type, dims, true, true), to_string(dims), true, 2);
+    expect_resident_correct(group_norm_saved(type, {3, 5, 32, 1021}, true, true), "32 channels", false, 1);
+    expect_resident_correct(group_norm_saved(type, {3, 2, 20, 2000}, false, false), "planes", false, 1);
+  }
+  expect_resident_correct(group_norm_saved(DataType::bf16, {2, 32, 10, 1024}, true, true, DataType::bf16),
+                          "statistics of 16 bits", true, 2);
+}
+
+TEST(ResidentRowsGpu, GroupNormBackward) {
+  FUSOR_NEEDS_GPU();
+  for (const Dims& dims : {Dims{2, 32, 10, 1024}, Dims{3, 2, 20, 2000}, Dims{1, 4, 6, 5003}})
+    expect_resident_correct(group_norm_bwd(DataType::bf16, dims, true), to_string(dims), true, 2);
+}
+
 // Distances to the mean are a thousandth of it.
 TEST(ResidentRowsGpu, BatchNormFarFromZero) {
   FUSOR_NEEDS_GPU();
@@ -108,6 +128,9 @@ TEST(ResidentRowsGpu, PhasesOfStrictGraphs) {
   Graph graph = batch_norm(DataType::bf16, {3, 24, 9216}, true);
   graph.precision = Precision::strict;
   expect_resident_correct(graph, "channels last", true, 1);
+  Graph groups = group_norm_saved(DataType::bf16, {2, 32, 10, 1024}, true, true);
+  groups.precision = Precision::strict;
+  expect_resident_correct(groups, "groups", true, 2);
 }
 
 TEST(ResidentRowsGpu, HundredRunsHaveOneHash) {
