@@ -49,9 +49,10 @@ bool stays_near(const RowsProblem& problem, const RowsSchedule& s, const Access&
   return false;
 }
 
-// Sectors that L2 moves one by one, in a pass: where neighbouring lanes lie further apart than one.
-double lone_sectors(const RowsProblem& problem, const RowsSchedule& s, const Access& access, DataType type) {
-  const int64_t step = std::abs(access.strides[s.y().vector_axis]);
+// Sectors that L2 moves one by one, in a pass: where neighbouring lanes, along `axis`, lie further apart than
+// one.
+double lone_sectors(const RowsProblem& problem, int axis, const Access& access, DataType type) {
+  const int64_t step = std::abs(access.strides[axis]);
   if (is_packed(type) || static_cast<double>(step * byte_size(type)) < kSectorBytes) return 0;
   return visited(problem.domain(), access);
 }
@@ -92,18 +93,21 @@ Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowF
       // Rows that fit L2 are read from memory once.
       const bool stays = bytes < 0.5 * static_cast<double>(problem.device.l2_bytes);
       traffic.dram += bytes * (stays ? 1 : passes);
-      const double sectors =
-          stays_near(problem, s, node.access) ? 0 : lone_sectors(problem, s, node.access, node.type);
+      const double sectors = stays_near(problem, s, node.access)
+                                 ? 0
+                                 : lone_sectors(problem, s.y().vector_axis, node.access, node.type);
       traffic.l2 += (sectors > 0 ? fit.lone_sector * sectors : bytes) * passes;
       traffic.first_read += bytes;
       traffic.read += stays ? 0 : bytes;
     }
   }
+  const int results_axis = problem.across ? problem.across->vector_axis : s.y().vector_axis;
   for (const Store& store : expr.stores) {
     const double bytes = access_bytes(domain, store.access, store.type);
     traffic.dram += bytes;
-    const double sectors =
-        facts.is_element_store(expr, store) ? lone_sectors(problem, s, store.access, store.type) : 0;
+    const double sectors = facts.is_element_store(expr, store)
+                               ? lone_sectors(problem, results_axis, store.access, store.type)
+                               : 0;
     traffic.l2 += sectors > 0 ? fit.lone_sector * sectors : bytes;
     traffic.written += bytes;
   }
@@ -125,6 +129,17 @@ int64_t narrowest_adjacent(const RowsSchedule& s) {
   return narrowest;
 }
 
+// What the pieces of each row that a block turned cost more where they are written.
+double written_pieces(const RowsSchedule& s) {
+  const RowsFit fit;
+  int64_t narrowest = 16;
+  for (const Store& store : s.y().expr.stores)
+    if (s.form->facts.is_element_store(s.y().expr, store))
+      narrowest = std::min(narrowest, byte_size(store.type));
+  return fit.held_piece *
+         std::pow(fit.piece_bytes / static_cast<double>(s.knobs.group * narrowest), fit.piece_power);
+}
+
 // A block reads pieces of memory: of neighbouring rows, or of the last axis of a row that has several. Short
 // ones take memory longer than their bytes say.
 double piece_share(const RowsProblem& problem, const RowsSchedule& s) {
@@ -144,8 +159,10 @@ double piece_share(const RowsProblem& problem, const RowsSchedule& s) {
   }
   const int64_t elements = problem.spread ? s.slots() * s.knobs.vector : run;
   const double weight = problem.spread && !s.is_split() ? fit.held_piece : fit.piece;
-  return 1 + weight * std::pow(fit.piece_bytes / static_cast<double>(elements * widest_adjacent(s)),
-                               fit.piece_power);
+  const double share =
+      1 + weight *
+              std::pow(fit.piece_bytes / static_cast<double>(elements * widest_adjacent(s)), fit.piece_power);
+  return share + (problem.across ? written_pieces(s) : 0);
 }
 
 // Blocks whose rows fill shared memory read, compute and write in turns: the fewer an SM has, the less they

@@ -302,15 +302,16 @@ bool share_places(KernelSite& site, const std::vector<int64_t>& steps) {
   return true;
 }
 
-// The site with rows along `outer` folded.
-std::optional<KernelSite> folded_site(const RowsProblem& problem, int outer) {
+// The site with rows along `outer` folded. `shares`: it has an axis of shared places, whether or not there
+// are any.
+std::optional<KernelSite> folded_site(const RowsProblem& problem, int outer, bool shares = false) {
   KernelSite site = problem.site;
   const std::vector<int64_t> steps = take_steps_of_rows(site, outer);
   std::optional<Expr> expr = folded_expr(std::move(site.expr), outer, site.kept);
   if (!expr) return std::nullopt;
   site.expr = std::move(*expr);
   site.vector_axis = site.kept - 1;
-  const bool shares = std::ranges::any_of(steps, [](int64_t step) { return step != 0; });
+  shares = shares || std::ranges::any_of(steps, [](int64_t step) { return step != 0; });
   if (shares && !share_places(site, steps)) return std::nullopt;
   return site;
 }
@@ -330,6 +331,76 @@ std::optional<RowsProblem> folded(const RowsProblem& problem) {
     wide.site = std::move(*site);
     wide.widest = widest_vector(wide);
     if (wide.widest > problem.widest && first_split_byte(wide) == nullptr) return wide;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Whether neighbours in memory of some operand lie along `axis`, and those of its results along the last.
+bool lies_across(const Expr& expr, int axis) {
+  const int last = expr.domain.rank() - 1;
+  return std::ranges::any_of(expr.nodes, [&](const Node& node) {
+    return node.kind == Node::Kind::load && node.access.strides[axis] == 1 && node.access.strides[last] != 0;
+  });
+}
+
+// The problem with `axis` of a row as its last, along which vectors go.
+RowsProblem walked_along(const RowsProblem& problem, int axis) {
+  Dims order;
+  for (int i = 0; i < problem.domain().rank(); ++i)
+    if (i != axis) order.push_back(i);
+  order.push_back(axis);
+  RowsProblem along = problem;
+  along.site.expr = select_axes(problem.site.expr, order);
+  return along;
+}
+
+// Whether blocks can turn what they keep: one operand, a piece of 16 bytes of it a thread, and whole vectors
+// of all results along the only axis that is walked.
+bool can_turn(const RowsProblem& wide) {
+  const KernelSite& across = *wide.across;
+  const RowFacts facts(across);
+  const auto is_whole_store = [&](const Store& store) {
+    return !facts.is_element_store(across.expr, store) || store.access.whole_vectors;
+  };
+  KernelSite near = wide.site;
+  mark_whole(wide.fusion, near, wide.widest);
+  return wide.widest > 1 && copied_bytes(near, wide.widest) == kMaxAccessBytes &&
+         held_bytes(near, wide.widest) == kMaxAccessBytes && fixed_bytes(near, wide.widest) == 0 &&
+         across.vector_axis == wide.first_of_row() && wide.domain()[across.vector_axis] % wide.widest == 0 &&
+         std::ranges::all_of(across.expr.stores, is_whole_store);
+}
+
+// The problem with rows along `outer` folded, and turned.
+std::optional<RowsProblem> turned_along(const RowsProblem& along, int outer) {
+  std::optional<KernelSite> site = folded_site(along, outer, true);
+  if (!site) return std::nullopt;
+  RowsProblem wide = along;
+  wide.fold = along.domain()[along.domain().rank() - 1];
+  wide.spread = true;
+  wide.site = std::move(*site);
+  wide.widest = widest_vector(wide);
+  wide.across = wide.site;
+  wide.across->name = "Z";
+  wide.across->tails = false;
+  wide.across->vector_axis = wide.domain().rank() - 1;
+  mark_whole(wide.fusion, *wide.across, wide.widest);
+  if (!can_turn(wide) || first_split_byte(wide) != nullptr) return std::nullopt;
+  return wide;
+}
+
+}  // namespace
+
+std::optional<RowsProblem> turned(const RowsProblem& problem) {
+  const int kept = problem.site.kept;
+  if (problem.spread || problem.has_columns) return std::nullopt;
+  for (int axis = kept; axis + 1 < problem.domain().rank(); ++axis) {
+    if (!lies_across(problem.site.expr, axis)) continue;
+    const RowsProblem along = walked_along(problem, axis);
+    for (int outer = kept - 1; outer >= 0; --outer)
+      if (along.domain()[outer] != 1)
+        if (std::optional<RowsProblem> wide = turned_along(along, outer)) return wide;
   }
   return std::nullopt;
 }

@@ -99,7 +99,8 @@ int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
   // rows/block.cuh: rows of a vector lie one apart.
   if (s.is_split()) {
     const int64_t slot = problem.spread && s.knobs.vector > 1 ? s.knobs.vector + 1 : 1;
-    return (s.knobs.group / near + 1) / 2 * slots * slot * s.form->totals;
+    const int64_t values = problem.across ? s.cells_of_block() * s.form->row_bytes : 0;
+    return std::max(values, (s.knobs.group / near + 1) / 2 * slots * slot * s.form->totals);
   }
   const int64_t parts = s.knobs.group / near * s.knobs.cluster;
   if (parts <= 1) return 0;
@@ -180,6 +181,7 @@ bool fits(const RowsProblem& problem, const RowsSchedule& s) {
   if (s.has_columns() && !s.is_unrolled()) return false;
   if (s.is_copied() && (device.compute_capability < 80 || s.row_tails || s.form->copied == 0)) return false;
   if (s.is_resident() && (knobs.batch > 1 || s.grid > device.sm_count * knobs.blocks)) return false;
+  if (problem.across && (knobs.vector != problem.widest || knobs.group % knobs.vector != 0)) return false;
   // Cells of a result are a block's own.
   if (s.is_resident() && s.grid > s.sharing && s.cells_of_block() % problem.fold != 0) return false;
   if (s.in_ring() && (!s.has_columns() || knobs.cluster > 1 || device.compute_capability < 90 ||
@@ -320,9 +322,11 @@ class Settings {
                       .group = group,
                       .held = RowsKnobs::copied,
                       .blocks = blocks,
-                      .split = problem_.fold > 1 ? RowsKnobs::folds : RowsKnobs::splits};
+                      .split = problem_.across     ? RowsKnobs::turns
+                               : problem_.fold > 1 ? RowsKnobs::folds
+                                                   : RowsKnobs::splits};
       add(knobs);
-      if (only_resident) continue;
+      if (only_resident || problem_.across) continue;
       knobs.held = RowsKnobs::in_memory;
       const int64_t most = power_of_two_from(ceil_div(vectors, group * sharing));
       for (knobs.batch = 1; knobs.batch <= std::min(most, kMostSplitBatch); knobs.batch *= 2) add(knobs);
