@@ -302,10 +302,13 @@ class Settings {
         if (slots > 4 && slots / 2 >= power_of_two_from(across)) break;
         add_sharing(vector, threads, slots, false);
       }
-    // Blocks that keep whole lines of neighbours have one run of memory each.
+    // Blocks that keep whole lines of neighbours have one run of memory each. Those that turn them have
+    // longer runs of results where they keep parts of lines.
     if (!problem_.spread || across < kWarp || across > kMostLine) return;
-    for (const int64_t group : {4, 8, 16})
-      if (across * group % kWarp == 0) add_sharing(vector, across * group, across, true);
+    for (int64_t parts = 1; parts <= (problem_.across ? 4 : 1) && across % parts == 0; parts *= 2)
+      for (const int64_t group : {4, 8, 16})
+        if (across / parts * group % kWarp == 0)
+          add_sharing(vector, across / parts * group, across / parts, true);
   }
   void add_sharing(int64_t vector, int64_t threads, int64_t slots, bool only_resident) {
     const Dims& domain = problem_.domain();
