@@ -10,7 +10,9 @@ namespace fusor {
 /// of the same day, channels last; parts to part_s: to jobs of that day, by hand. joined_element, and
 /// warp_phase_s once more: by hand, to 24 settings each of softmax and of QK-norm, 2026-11-26. shared_lanes,
 /// lanes_cluster and load_of_vector: by hand, to up to 24 settings each of 33 group and instance norms and
-/// their gradients, 2026-11-28.
+/// their gradients, 2026-11-28. lone_sector: by hand, to two group norms from channels last to channels first
+/// (147 and 50 us, whose estimates are 125 and 64 so), 2026-12-01. What blocks that turn rows write was not
+/// measured: their pieces cost what those of held rows do.
 struct RowsFit {
   double sharpness = 2.5;            ///< of the norm by which the limits below meet
   double warp_phase_s = 0.6e-6;      ///< a phase's totals, among lanes of a warp
