@@ -37,6 +37,9 @@ struct KernelSite {
   /// In a rows site: a total that needs another (exponentials less the maximum, squares of distances to the
   /// mean) is made in the same pass.
   bool joins = false;
+  /// In a rows site whose neighbouring rows share their totals: some values are loaded or stored once for all
+  /// of these rows. Axis 0, of extent 1 in the domain, then counts such places.
+  bool has_shared_places = false;
 };
 
 /// A named constant of `struct Config`, part of the compiled text: an enumerator where it is a number or a

@@ -16,6 +16,7 @@ namespace {
 
 // Special-function results cost this many fp32 instructions where they are computed exactly.
 constexpr double kExactSpecial = 6;
+constexpr double kSectorBytes = 32, kLineBytes = 128;
 
 double visited(const Dims& domain, const Access& access) {
   double elements = 1;
@@ -32,6 +33,28 @@ double access_bytes(const Dims& domain, const Access& access, DataType type) {
   const int64_t size = byte_size(type);
   const int64_t step = std::min(std::max<int64_t>(closest, 1) * size, std::max<int64_t>(32, size));
   return visited(domain, access) * static_cast<double>(step) / static_cast<double>(elements_per_byte(type));
+}
+
+// Whether an SM's first cache has the lines of a load until the axis whose neighbours share them is walked
+// on: the axes behind it are walked in between, and each element there has a line. Half of it is counted on.
+bool stays_near(const RowsProblem& problem, const RowsSchedule& s, const Access& access) {
+  const Dims& domain = problem.domain();
+  const double rows = static_cast<double>((s.is_split() ? s.slots() : s.rows_of_turn()) * s.resident);
+  const double room = static_cast<double>(problem.device.shared_per_sm - s.resident * s.shared_bytes) / 2;
+  double lines = kLineBytes * rows / static_cast<double>(s.knobs.cluster * s.sharing);
+  for (int axis = domain.rank() - 1; axis >= problem.first_of_row(); --axis) {
+    if (access.strides[axis] == 1) return lines < room;
+    lines *= static_cast<double>(domain[axis]);
+  }
+  return false;
+}
+
+// Sectors that L2 moves one by one, in a pass: where neighbouring lanes, along `axis`, lie further apart than
+// one.
+double lone_sectors(const RowsProblem& problem, int axis, const Access& access, DataType type) {
+  const int64_t step = std::abs(access.strides[axis]);
+  if (is_packed(type) || static_cast<double>(step * byte_size(type)) < kSectorBytes) return 0;
+  return visited(problem.domain(), access);
 }
 
 struct Traffic {
@@ -54,6 +77,7 @@ Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowF
   const Dims& domain = expr.domain;
   const double elements = static_cast<double>(problem.elements());
   const double passes = passes_of(s, facts);
+  const RowsFit fit;
   Traffic traffic;
   for (int i = 0; i < std::ssize(expr.nodes); ++i) {
     const Node& node = expr.node(i);
@@ -69,15 +93,22 @@ Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowF
       // Rows that fit L2 are read from memory once.
       const bool stays = bytes < 0.5 * static_cast<double>(problem.device.l2_bytes);
       traffic.dram += bytes * (stays ? 1 : passes);
-      traffic.l2 += bytes * passes;
+      const double sectors = stays_near(problem, s, node.access)
+                                 ? 0
+                                 : lone_sectors(problem, s.y().vector_axis, node.access, node.type);
+      traffic.l2 += (sectors > 0 ? fit.lone_sector * sectors : bytes) * passes;
       traffic.first_read += bytes;
       traffic.read += stays ? 0 : bytes;
     }
   }
+  const int results_axis = problem.across ? problem.across->vector_axis : s.y().vector_axis;
   for (const Store& store : expr.stores) {
     const double bytes = access_bytes(domain, store.access, store.type);
     traffic.dram += bytes;
-    traffic.l2 += bytes;
+    const double sectors = facts.is_element_store(expr, store)
+                               ? lone_sectors(problem, results_axis, store.access, store.type)
+                               : 0;
+    traffic.l2 += sectors > 0 ? fit.lone_sector * sectors : bytes;
     traffic.written += bytes;
   }
   return traffic;
@@ -98,6 +129,17 @@ int64_t narrowest_adjacent(const RowsSchedule& s) {
   return narrowest;
 }
 
+// What the pieces of each row that a block turned cost more where they are written.
+double written_pieces(const RowsSchedule& s) {
+  const RowsFit fit;
+  int64_t narrowest = 16;
+  for (const Store& store : s.y().expr.stores)
+    if (s.form->facts.is_element_store(s.y().expr, store))
+      narrowest = std::min(narrowest, byte_size(store.type));
+  return fit.held_piece *
+         std::pow(fit.piece_bytes / static_cast<double>(s.knobs.group * narrowest), fit.piece_power);
+}
+
 // A block reads pieces of memory: of neighbouring rows, or of the last axis of a row that has several. Short
 // ones take memory longer than their bytes say.
 double piece_share(const RowsProblem& problem, const RowsSchedule& s) {
@@ -109,7 +151,6 @@ double piece_share(const RowsProblem& problem, const RowsSchedule& s) {
     // several, and a sector is enough (blocks of 32 elements: 2 lanes a row are 1.1 times as fast as 4).
     const int64_t together = s.slots() > 1 && !s.in_ring() ? s.knobs.group * s.knobs.vector : run;
     const double bytes = static_cast<double>(std::min(together, run) * narrowest_adjacent(s));
-    constexpr double kSectorBytes = 32;
     const bool is_short = static_cast<double>(run * narrowest_adjacent(s)) < fit.piece_bytes;
     if (is_short && bytes >= kSectorBytes) return 1;
     return bytes >= fit.piece_bytes
@@ -118,8 +159,10 @@ double piece_share(const RowsProblem& problem, const RowsSchedule& s) {
   }
   const int64_t elements = problem.spread ? s.slots() * s.knobs.vector : run;
   const double weight = problem.spread && !s.is_split() ? fit.held_piece : fit.piece;
-  return 1 + weight * std::pow(fit.piece_bytes / static_cast<double>(elements * widest_adjacent(s)),
-                               fit.piece_power);
+  const double share =
+      1 + weight *
+              std::pow(fit.piece_bytes / static_cast<double>(elements * widest_adjacent(s)), fit.piece_power);
+  return share + (problem.across ? written_pieces(s) : 0);
 }
 
 // Blocks whose rows fill shared memory read, compute and write in turns: the fewer an SM has, the less they

@@ -43,9 +43,9 @@ Refusal refuse_room(const RowsProblem& problem) {
 
 class PreparedRows final : public Prepared {
  public:
-  PreparedRows(RowsProblem problem, std::optional<RowsProblem> wide,
+  PreparedRows(RowsProblem problem, std::optional<RowsProblem> wide, std::optional<RowsProblem> turned,
                const std::vector<RowsSchedule>& schedules)
-      : problem_(std::move(problem)), folded_(std::move(wide)) {
+      : problem_(std::move(problem)), folded_(std::move(wide)), turned_(std::move(turned)) {
     for (const RowsSchedule& schedule : schedules) {
       const Work work = cost(problem_of(schedule.knobs), schedule);
       priced_.push_back({schedule.knobs, work, estimate_seconds(work, problem_.device)});
@@ -98,7 +98,7 @@ class PreparedRows final : public Prepared {
   };
 
   const RowsProblem& problem_of(const RowsKnobs& knobs) const {
-    return knobs.split == RowsKnobs::folds ? *folded_ : problem_;
+    return knobs.split == RowsKnobs::turns ? *turned_ : knobs.split == RowsKnobs::folds ? *folded_ : problem_;
   }
 
   // Knobs do not go together in every way: of what cannot be had, the setting that agrees in most.
@@ -115,7 +115,7 @@ class PreparedRows final : public Prepared {
   }
 
   const RowsProblem problem_;
-  const std::optional<RowsProblem> folded_;
+  const std::optional<RowsProblem> folded_, turned_;
   std::vector<Priced> priced_;  // never empty
 };
 
@@ -138,8 +138,11 @@ class RowsEngine final : public Engine {
     std::optional<RowsProblem> wide = folded(problem);
     std::vector<RowsSchedule> schedules = rows_schedules(problem);
     if (wide) std::ranges::move(rows_schedules(*wide), std::back_inserter(schedules));
+    std::optional<RowsProblem> across = turned(problem);
+    if (across) std::ranges::move(rows_schedules(*across), std::back_inserter(schedules));
     if (schedules.empty()) return refuse_room(problem);
-    return std::make_unique<const PreparedRows>(std::move(problem), std::move(wide), schedules);
+    return std::make_unique<const PreparedRows>(std::move(problem), std::move(wide), std::move(across),
+                                                schedules);
   }
 };
 

@@ -10,7 +10,9 @@ namespace fusor {
 /// of the same day, channels last; parts to part_s: to jobs of that day, by hand. joined_element, and
 /// warp_phase_s once more: by hand, to 24 settings each of softmax and of QK-norm, 2026-11-26. shared_lanes,
 /// lanes_cluster and load_of_vector: by hand, to up to 24 settings each of 33 group and instance norms and
-/// their gradients, 2026-11-28.
+/// their gradients, 2026-11-28. lone_sector: by hand, to two group norms from channels last to channels first
+/// (147 and 50 us, whose estimates are 125 and 64 so), 2026-12-01. What blocks that turn rows write was not
+/// measured: their pieces cost what those of held rows do.
 struct RowsFit {
   double sharpness = 2.5;            ///< of the norm by which the limits below meet
   double warp_phase_s = 0.6e-6;      ///< a phase's totals, among lanes of a warp
@@ -26,6 +28,7 @@ struct RowsFit {
   double piece = 0.035, held_piece = 0.005;   ///< what they cost more; where rows are held
   double lanes_piece = 0.0085;                ///< where the lanes of a row ask for less (QK-128, 24 settings)
   double lanes_cluster = 0.13;  ///< of clusters whose lanes are rows, with the logarithm of their blocks
+  double lone_sector = 75;      ///< bytes that L2 could have moved while it moves a sector for one element
   double shared_lanes = 1.4;    ///< of rows in shared memory, where lanes are rows
   double shared_turn = 0.45;    ///< of rows in shared memory, where an SM has room for one block
   double copied = 0.9, copied_turn = 0.4;  ///< the same of neighbouring rows that are copied ahead

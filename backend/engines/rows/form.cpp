@@ -6,6 +6,7 @@
 
 #include "backend/engines/elementwise/vectors.h"
 #include "codegen/text/rows/sizes.h"
+#include "core/ceil_div.h"
 
 namespace fusor {
 
@@ -27,6 +28,15 @@ int64_t row_values_of(const Expr& expr, const RowFacts& facts) {
         needed[static_cast<size_t>(arg)] = true;
   }
   return std::ranges::count(needed, true);
+}
+
+int64_t row_bytes_of(const Expr& expr, const RowFacts& facts) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    const int64_t size = byte_size(carrier(expr.nodes[i].type));
+    if (facts.places[i] == RowPlace::row) bytes = round_up(bytes, size) + size;
+  }
+  return round_up(bytes, 8);
 }
 
 // Bulk copies move pieces of 16 bytes.
@@ -52,6 +62,7 @@ RowsForm::RowsForm(const RowsProblem& problem, int64_t vector, bool joins)
       columns(column_bytes(y)),
       totals(totals_bytes(y)),
       row_values(row_values_of(y.expr, facts)),
+      row_bytes(row_bytes_of(y.expr, facts)),
       in_pieces(are_pieces(y.expr, facts, vector)) {}
 
 std::shared_ptr<const RowsForm> RowsForms::at(int64_t vector, bool joins) {

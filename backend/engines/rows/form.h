@@ -24,6 +24,7 @@ struct RowsForm {
   int64_t columns = 0;     ///< bytes of a column's totals
   int64_t totals = 0;      ///< bytes of a phase's totals, at most
   int64_t row_values = 0;  ///< values of a row that its elements need
+  int64_t row_bytes = 0;   ///< bytes of all values of a row, at most
   bool in_pieces = false;  ///< whether vectors of what walks a row are pieces of 16 bytes or more
 };
 

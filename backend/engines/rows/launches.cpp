@@ -155,6 +155,7 @@ KernelSource split_source(const RowsProblem& problem, const RowsSchedule& s, con
                       {"row_tails", s.row_tails},
                       {"repacks", false},
                       {"split", true},
+                      {"shared_places", s.y().has_shared_places},
                       {"blocks", s.knobs.blocks}});
   return source;
 }
@@ -176,6 +177,7 @@ Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase
   p.wide("cells", s.cells());
   if (!finishes) p.scratch("partials", "char", kPartials);
   p.scratch("totals", "const char", kTotals);
+  if (s.y().has_shared_places) p.divisors("fold", std::array{problem.fold});
   p.divisors("extents", extents_of(problem, s));
   p.site("y", s.y(), problem.fusion);
 
@@ -221,15 +223,20 @@ Launch resident_launch(const RowsProblem& problem, const RowsSchedule& s) {
   p.divisors("fold", std::array{problem.fold});
   p.divisors("extents", extents_of(problem, s));
   p.site("y", s.y(), problem.fusion);
+  KernelSource source = split_source(problem, s, problem.across ? "rows/turned.cuh" : "rows/resident.cuh");
+  add_config(source, {{"folds", problem.fold > 1}});
+  if (problem.across) {
+    source.sites.push_back(*problem.across);
+    source.sites.back().joins = s.y().joins;
+    p.site("z", source.sites.back(), problem.fusion);
+  }
 
   Launch launch;
-  launch.entry = "rows_resident";
+  launch.entry = problem.across ? "rows_turned" : "rows_resident";
   launch.grid = {static_cast<uint32_t>(s.sharing), static_cast<uint32_t>(s.grid / s.sharing), 1};
   launch.block = {static_cast<uint32_t>(s.knobs.threads), 1, 1};
   launch.shared_bytes = s.shared_bytes;
   launch.cooperative = true;
-  KernelSource source = split_source(problem, s, "rows/resident.cuh");
-  add_config(source, {{"folds", problem.fold > 1}});
   p.move_to(std::move(source), launch);
   launch.turn_at = -1;  // it always waits
   return launch;

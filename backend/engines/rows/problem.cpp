@@ -235,11 +235,34 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
 
 namespace {
 
+// Takes the strides along `axis` from what is loaded or stored once a row, and gives them, a number an
+// access.
+std::vector<int64_t> take_steps_of_rows(KernelSite& site, int axis) {
+  const RowFacts facts(site);
+  std::vector<int64_t> steps;
+  const auto take = [&](Access& access, bool is_of_row) {
+    steps.push_back(is_of_row ? std::exchange(access.strides[axis], 0) : 0);
+  };
+  for (size_t i = 0; i < site.expr.nodes.size(); ++i)
+    if (site.expr.nodes[i].kind == Node::Kind::load)
+      take(site.expr.nodes[i].access, facts.places[i] == RowPlace::row);
+  for (Store& store : site.expr.stores) take(store.access, !facts.is_element_store(site.expr, store));
+  return steps;
+}
+
+// An axis in front of axis `at`, which no access walks.
+void insert_axis(Expr& expr, int at, int64_t extent) {
+  const uint32_t before = (1u << at) - 1;
+  expr.domain.insert(at, extent);
+  for_each_access(expr, [&](Access& access, DataType) { access.strides.insert(at, 0); });
+  for (Node& node : expr.nodes)
+    if (node.kind == Node::Kind::reduce) node.over = (node.over & before) | (node.over & ~before) << 1;
+}
+
 // The expression with `outer` and the last axis walked as one, behind all other axes of rows; an axis that no
 // access walks stands in the row for what was the last.
-std::optional<Expr> folded_expr(const RowsProblem& problem, int outer) {
-  Expr expr = problem.site.expr;
-  const int inner = expr.domain.rank() - 1, kept = problem.site.kept;
+std::optional<Expr> folded_expr(Expr expr, int outer, int kept) {
+  const int inner = expr.domain.rank() - 1;
   const int64_t fold = expr.domain[inner];
   const uint32_t before = (1u << kept) - 1, row = ((1u << (inner + 1)) - 1) & ~before;
   for (Node& node : expr.nodes) {
@@ -255,13 +278,42 @@ std::optional<Expr> folded_expr(const RowsProblem& problem, int outer) {
   for (int axis = kept; axis < inner; ++axis) groups.push_back({axis});
   std::optional<Expr> grouped = group_axes(expr, groups);
   if (!grouped) return std::nullopt;
-  grouped->domain.insert(kept, fold);
-  for_each_access(*grouped, [&](Access& access, DataType) { access.strides.insert(kept, 0); });
-  for (Node& node : grouped->nodes) {
-    if (node.kind == Node::Kind::reduce)
-      node.over = (node.over & before) | (node.over & ~before) << 1 | (before + 1);
-  }
+  insert_axis(*grouped, kept, fold);
+  for (Node& node : grouped->nodes)
+    if (node.kind == Node::Kind::reduce) node.over |= 1u << kept;
   return grouped;
+}
+
+// Gives the accesses of a folded site their steps between shared places, along an axis in front of all
+// others. False where it cannot have that axis, or results that each of the neighbours has for itself beside
+// them.
+bool share_places(KernelSite& site, const std::vector<int64_t>& steps) {
+  const RowFacts facts(site);
+  if (site.expr.domain.rank() == kMaxRank) return false;
+  for (const Store& store : site.expr.stores)
+    if (!facts.is_element_store(site.expr, store) && store.access.strides[site.vector_axis] != 0)
+      return false;
+  size_t at = 0;
+  insert_axis(site.expr, 0, 1);
+  for_each_access(site.expr, [&](Access& access, DataType) { access.strides[0] = steps[at++]; });
+  ++site.kept;
+  ++site.vector_axis;
+  site.has_shared_places = true;
+  return true;
+}
+
+// The site with rows along `outer` folded. `shares`: it has an axis of shared places, whether or not there
+// are any.
+std::optional<KernelSite> folded_site(const RowsProblem& problem, int outer, bool shares = false) {
+  KernelSite site = problem.site;
+  const std::vector<int64_t> steps = take_steps_of_rows(site, outer);
+  std::optional<Expr> expr = folded_expr(std::move(site.expr), outer, site.kept);
+  if (!expr) return std::nullopt;
+  site.expr = std::move(*expr);
+  site.vector_axis = site.kept - 1;
+  shares = shares || std::ranges::any_of(steps, [](int64_t step) { return step != 0; });
+  if (shares && !share_places(site, steps)) return std::nullopt;
+  return site;
 }
 
 }  // namespace
@@ -271,15 +323,84 @@ std::optional<RowsProblem> folded(const RowsProblem& problem) {
   if (problem.spread || problem.has_columns || inner == kept) return std::nullopt;
   for (int outer = kept - 1; outer >= 0; --outer) {
     if (problem.domain()[outer] == 1) continue;
-    std::optional<Expr> expr = folded_expr(problem, outer);
-    if (!expr) continue;
+    std::optional<KernelSite> site = folded_site(problem, outer);
+    if (!site) continue;
     RowsProblem wide = problem;
     wide.fold = problem.domain()[inner];
     wide.spread = true;
-    wide.site.expr = std::move(*expr);
-    wide.site.vector_axis = kept - 1;
+    wide.site = std::move(*site);
     wide.widest = widest_vector(wide);
     if (wide.widest > problem.widest && first_split_byte(wide) == nullptr) return wide;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Whether neighbours in memory of some operand lie along `axis`, and those of its results along the last.
+bool lies_across(const Expr& expr, int axis) {
+  const int last = expr.domain.rank() - 1;
+  return std::ranges::any_of(expr.nodes, [&](const Node& node) {
+    return node.kind == Node::Kind::load && node.access.strides[axis] == 1 && node.access.strides[last] != 0;
+  });
+}
+
+// The problem with `axis` of a row as its last, along which vectors go.
+RowsProblem walked_along(const RowsProblem& problem, int axis) {
+  Dims order;
+  for (int i = 0; i < problem.domain().rank(); ++i)
+    if (i != axis) order.push_back(i);
+  order.push_back(axis);
+  RowsProblem along = problem;
+  along.site.expr = select_axes(problem.site.expr, order);
+  return along;
+}
+
+// Whether blocks can turn what they keep: one operand, a piece of 16 bytes of it a thread, and whole vectors
+// of all results along the only axis that is walked.
+bool can_turn(const RowsProblem& wide) {
+  const KernelSite& across = *wide.across;
+  const RowFacts facts(across);
+  const auto is_whole_store = [&](const Store& store) {
+    return !facts.is_element_store(across.expr, store) || store.access.whole_vectors;
+  };
+  KernelSite near = wide.site;
+  mark_whole(wide.fusion, near, wide.widest);
+  return wide.widest > 1 && copied_bytes(near, wide.widest) == kMaxAccessBytes &&
+         held_bytes(near, wide.widest) == kMaxAccessBytes && fixed_bytes(near, wide.widest) == 0 &&
+         across.vector_axis == wide.first_of_row() && wide.domain()[across.vector_axis] % wide.widest == 0 &&
+         std::ranges::all_of(across.expr.stores, is_whole_store);
+}
+
+// The problem with rows along `outer` folded, and turned.
+std::optional<RowsProblem> turned_along(const RowsProblem& along, int outer) {
+  std::optional<KernelSite> site = folded_site(along, outer, true);
+  if (!site) return std::nullopt;
+  RowsProblem wide = along;
+  wide.fold = along.domain()[along.domain().rank() - 1];
+  wide.spread = true;
+  wide.site = std::move(*site);
+  wide.widest = widest_vector(wide);
+  wide.across = wide.site;
+  wide.across->name = "Z";
+  wide.across->tails = false;
+  wide.across->vector_axis = wide.domain().rank() - 1;
+  mark_whole(wide.fusion, *wide.across, wide.widest);
+  if (!can_turn(wide) || first_split_byte(wide) != nullptr) return std::nullopt;
+  return wide;
+}
+
+}  // namespace
+
+std::optional<RowsProblem> turned(const RowsProblem& problem) {
+  const int kept = problem.site.kept;
+  if (problem.spread || problem.has_columns) return std::nullopt;
+  for (int axis = kept; axis + 1 < problem.domain().rank(); ++axis) {
+    if (!lies_across(problem.site.expr, axis)) continue;
+    const RowsProblem along = walked_along(problem, axis);
+    for (int outer = kept - 1; outer >= 0; --outer)
+      if (along.domain()[outer] != 1)
+        if (std::optional<RowsProblem> wide = turned_along(along, outer)) return wide;
   }
   return std::nullopt;
 }

@@ -27,6 +27,9 @@ struct RowsProblem {
   /// channels of a group do. The site's rows are then those of that axis, its first axis of a row stands for
   /// them, and is not walked.
   int64_t fold = 1;
+  /// Z: the same site by vectors along the last axis of a row, where results lie along that and the operand
+  /// along neighbouring rows.
+  std::optional<KernelSite> across = std::nullopt;
 
   const Dims& domain() const { return site.expr.domain; }
   int64_t rows() const;  ///< coordinates of the axes that number them
@@ -43,5 +46,8 @@ bool elements_fit_short_forms(const KernelSite& site);
 std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const DeviceInfo& device);
 /// The same with neighbouring rows folded into one, where vectors reach over several of them so.
 std::optional<RowsProblem> folded(const RowsProblem& problem);
+/// The same where the operand lies along neighbouring rows and results along each row: its blocks turn what
+/// they keep.
+std::optional<RowsProblem> turned(const RowsProblem& problem);
 
 }  // namespace fusor

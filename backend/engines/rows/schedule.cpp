@@ -99,7 +99,8 @@ int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
   // rows/block.cuh: rows of a vector lie one apart.
   if (s.is_split()) {
     const int64_t slot = problem.spread && s.knobs.vector > 1 ? s.knobs.vector + 1 : 1;
-    return (s.knobs.group / near + 1) / 2 * slots * slot * s.form->totals;
+    const int64_t values = problem.across ? s.cells_of_block() * s.form->row_bytes : 0;
+    return std::max(values, (s.knobs.group / near + 1) / 2 * slots * slot * s.form->totals);
   }
   const int64_t members = s.knobs.group / near, parts = members * s.knobs.cluster;
   if (parts <= 1) return 0;
@@ -183,6 +184,7 @@ bool fits(const RowsProblem& problem, const RowsSchedule& s) {
   if (s.has_columns() && !s.is_unrolled()) return false;
   if (s.is_copied() && (device.compute_capability < 80 || s.row_tails || s.form->copied == 0)) return false;
   if (s.is_resident() && (knobs.batch > 1 || s.grid > device.sm_count * knobs.blocks)) return false;
+  if (problem.across && (knobs.vector != problem.widest || knobs.group % knobs.vector != 0)) return false;
   // Cells of a result are a block's own.
   if (s.is_resident() && s.grid > s.sharing && s.cells_of_block() % problem.fold != 0) return false;
   if (s.in_ring() && (!s.has_columns() || knobs.cluster > 1 || device.compute_capability < 90 ||
@@ -303,10 +305,13 @@ class Settings {
         if (slots > 4 && slots / 2 >= power_of_two_from(across)) break;
         add_sharing(vector, threads, slots, false);
       }
-    // Blocks that keep whole lines of neighbours have one run of memory each.
+    // Blocks that keep whole lines of neighbours have one run of memory each. Those that turn them have
+    // longer runs of results where they keep parts of lines.
     if (!problem_.spread || across < kWarp || across > kMostLine) return;
-    for (const int64_t group : {4, 8, 16})
-      if (across * group % kWarp == 0) add_sharing(vector, across * group, across, true);
+    for (int64_t parts = 1; parts <= (problem_.across ? 4 : 1) && across % parts == 0; parts *= 2)
+      for (const int64_t group : {4, 8, 16})
+        if (across / parts * group % kWarp == 0)
+          add_sharing(vector, across / parts * group, across / parts, true);
   }
   void add_sharing(int64_t vector, int64_t threads, int64_t slots, bool only_resident) {
     const Dims& domain = problem_.domain();
@@ -323,9 +328,11 @@ class Settings {
                       .group = group,
                       .held = RowsKnobs::copied,
                       .blocks = blocks,
-                      .split = problem_.fold > 1 ? RowsKnobs::folds : RowsKnobs::splits};
+                      .split = problem_.across     ? RowsKnobs::turns
+                               : problem_.fold > 1 ? RowsKnobs::folds
+                                                   : RowsKnobs::splits};
       add(knobs);
-      if (only_resident) continue;
+      if (only_resident || problem_.across) continue;
       knobs.held = RowsKnobs::in_memory;
       const int64_t most = power_of_two_from(ceil_div(vectors, group * sharing));
       for (knobs.batch = 1; knobs.batch <= std::min(most, kMostSplitBatch); knobs.batch *= 2) add(knobs);

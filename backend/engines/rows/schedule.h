@@ -16,7 +16,7 @@ inline constexpr int64_t kWarp = 32;  // threads
 
 struct RowsKnobs {
   enum Held : int64_t { in_registers, in_shared, in_memory, in_ring, copied };
-  enum Split : int64_t { whole, splits, folds };
+  enum Split : int64_t { whole, splits, folds, turns };
   int64_t vector = 1;     ///< elements
   int64_t threads = 128;  ///< a block
   int64_t group = 32;     ///< threads of a block that share a row
@@ -26,7 +26,7 @@ struct RowsKnobs {
   int64_t blocks = 1;  ///< an SM, where blocks see many rows
   int64_t join = 0;    ///< 1: totals that need one another are made in one pass
   int64_t split = 0;   ///< all blocks share rows, by a launch a phase or, of copied ones, by meetings of the
-                       ///< grid; and neighbouring rows are folded
+                       ///< grid; and neighbouring rows are folded; and turned, as results lie
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);

@@ -1,6 +1,6 @@
 // Owns loads and stores: one element, elements a stride apart, and whole vectors; the addresses of shared
 // memory. Loads of global memory take the read-only path (ld.global.nc), for memory that nobody writes while
-// the kernel runs. Blocks that hand each other data through memory load it otherwise (rows/resident.cuh,
+// the kernel runs. Blocks that hand each other data through memory load it otherwise (rows/meetings.cuh,
 // recurrent/exchange.cuh).
 #pragma once
 

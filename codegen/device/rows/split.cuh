@@ -14,6 +14,7 @@
 #define FUSOR_METHOD __device__ __forceinline__
 #include "codegen/device/rows/block.cuh"
 #include "codegen/device/rows/held.cuh"
+#include "codegen/device/rows/neighbours.cuh"
 
 enum : int { kPhase = Config::phase };
 enum : bool { kAdds = kPhase < Y::kPhases };
@@ -95,7 +96,7 @@ FUSOR_DEVICE void finish(const Params& p, Walk& walk, Index (&at)[Y::kRank], boo
     walk.run(p, at, [&](int count, const Held& held, const Y::Fixed<kVector>& fixed) {
       Y::finish<kVector>(p.y, at, count, held, fixed, row);
     });
-  if (blockIdx.x == 0 && lane_in_row() == 0) Y::finish_row(p.y, at, row);
+  if (blockIdx.x == 0 && lane_in_row() == 0) finish_rows<Y>(p, at, row);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
@@ -112,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   if constexpr (kPhase == 0) wait_for_launch_before();
   if constexpr (kAdds) let_next_launch_begin();
   Row row;
-  Y::begin(p.y, at, row);
+  begin_rows<Y>(p, at, row);
   Walk walk;
   if constexpr (kAdds || Y::kStoresElements) walk.load(p, 0, at);
   if constexpr (kPhase > 0) wait_for_launch_before();

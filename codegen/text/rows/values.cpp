@@ -1,6 +1,7 @@
 // Owns how the values of a row are begun, picked, computed and settled from totals.
 #include "codegen/text/rows/values.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "codegen/text/device_types.h"
@@ -12,18 +13,29 @@ bool RowValues::is_row_value(int at) const {
          !(is_reduce(expr_.node(at)) && nodes_.is_column(at));
 }
 
+// A function that moves the values of one row, each by such a line.
+void RowValues::write_lane(std::string_view function, std::string_view arguments, std::string_view format) {
+  line(1, "template <int W>");
+  line(1, "static __device__ __forceinline__ void {}({}) {{", function, arguments);
+  for (int i = 0; i < node_count(); ++i)
+    if (is_row_value(i)) line(2, "{}", fmt::format(fmt::runtime(format), name(i)));
+  line(1, "}}");
+}
+
 void RowValues::write_row() {
   line(1, "template <int W>");
   line(1, "struct Row {{");
   for (int i = 0; i < node_count(); ++i)
     if (is_row_value(i)) line(2, "Vec<{}, W> {};", carrier_type(expr_.node(i).type), name(i));
   line(1, "}};");
-  if (nodes_.takes_runs()) {
-    line(1, "template <int W>");
-    line(1, "static __device__ __forceinline__ void put(const Row<1>& one, int lane, Row<W>& row) {{");
-    for (int i = 0; i < node_count(); ++i)
-      if (is_row_value(i)) line(2, "row.{0}[lane] = one.{0}[0];", name(i));
-    line(1, "}}");
+  if (nodes_.takes_runs() || site_.has_shared_places)
+    write_lane("put", "const Row<1>& one, int lane, Row<W>& row", "row.{0}[lane] = one.{0}[0];");
+  if (site_.has_shared_places) {
+    const bool loads = std::ranges::any_of(expr_.nodes, [](const Node& node) {
+      return node.kind == Node::Kind::load && node.access.strides[0] != 0;
+    });
+    line(1, "enum : bool {{ kLoadsSharedPlaces = {} }};", loads);
+    write_lane("take", "const Row<W>& row, int lane, Row<1>& one", "one.{0}[0] = row.{0}[lane];");
   }
   begin_function("int W", "void", "begin", {"const Args& args", at_parameter(), "Row<W>& row"});
   for (int i = 0; i < node_count(); ++i)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "codegen/text/rows/formulas.h"
 #include "codegen/text/rows/loads.h"
@@ -23,6 +24,7 @@ class RowValues : private RowPart {
 
  private:
   bool is_row_value(int at) const;
+  void write_lane(std::string_view function, std::string_view arguments, std::string_view format);
   void write_row_value(int at);
   std::string row_value(int at) const;
   std::string settled(int at) const;

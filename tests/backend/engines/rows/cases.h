@@ -161,13 +161,19 @@ inline Graph cross_entropy(DataType type, int64_t rows, int64_t classes) {
   return g.finish();
 }
 
+/// Strides of images, groups, channels of a group, pixels.
+inline Strides strides_of_groups(const Dims& dims, bool channels_last) {
+  const int64_t groups = dims[1], channels = dims[2], pixels = dims[3];
+  return channels_last ? Strides{groups * channels * pixels, channels, 1, groups * channels}
+                       : packed_strides(dims);
+}
+
 /// Group norm over (channels of a group, pixels), then swish; dims: images, groups, channels of a group,
 /// pixels.
 inline Graph group_norm(DataType type, const Dims& dims, bool channels_last) {
   GraphBuilder g("group_norm");
-  const int64_t n = dims[0], groups = dims[1], channels = dims[2], pixels = dims[3];
-  const Strides strides = channels_last ? Strides{groups * channels * pixels, channels, 1, groups * channels}
-                                        : packed_strides({n, groups, channels, pixels});
+  const int64_t groups = dims[1], channels = dims[2];
+  const Strides strides = strides_of_groups(dims, channels_last);
   const Tensor x = g.input("x", dims, type, TensorOptions{.strides = strides});
   const Tensor gamma = g.input("gamma", {1, groups, channels, 1}, type);
   const Tensor beta = g.input("beta", {1, groups, channels, 1}, type);
@@ -177,6 +183,46 @@ inline Graph group_norm(DataType type, const Dims& dims, bool channels_last) {
   const Tensor scale = g.rsqrt(g.add(variance, g.constant(1e-5, DataType::f32)));
   const Tensor y = g.swish(g.add(g.mul(g.mul(centered, scale), gamma), beta));
   g.output(y, {.name = "y", .type = type, .strides = strides});
+  return g.finish();
+}
+
+/// Group norm in training: y, swish of it, and both statistics of each group are stored. Results may lie
+/// otherwise than x.
+inline Graph group_norm_saved(DataType type, const Dims& dims, bool channels_last, bool results_last,
+                              DataType statistic = DataType::f32) {
+  GraphBuilder g("group_norm_saved");
+  const int64_t groups = dims[1], channels = dims[2];
+  const Strides strides = strides_of_groups(dims, results_last);
+  const Tensor x = g.input("x", dims, type, TensorOptions{.strides = strides_of_groups(dims, channels_last)});
+  const Tensor gamma = g.input("gamma", {1, groups, channels, 1}, type);
+  const Tensor beta = g.input("beta", {1, groups, channels, 1}, type);
+  const Tensor mean = g.reduce(x, ReductionMode::avg, {2, 3});
+  const Tensor centered = g.sub(x, mean);
+  const Tensor variance = g.reduce(g.mul(centered, centered), ReductionMode::avg, {2, 3});
+  const Tensor scale = g.rsqrt(g.add(variance, g.constant(1e-5, DataType::f32)));
+  const Tensor y = g.add(g.mul(g.mul(centered, scale), gamma), beta);
+  g.output(y, {.name = "y", .type = type, .strides = strides});
+  g.output(g.swish(y), {.name = "z", .type = type, .strides = strides});
+  g.output(mean, named("mean", statistic));
+  g.output(scale, named("inv_std", statistic));
+  return g.finish();
+}
+
+/// dx of group norm, by its statistics.
+inline Graph group_norm_bwd(DataType type, const Dims& dims, bool channels_last) {
+  GraphBuilder g("group_norm_bwd");
+  const int64_t n = dims[0], groups = dims[1], channels = dims[2];
+  const Strides strides = strides_of_groups(dims, channels_last);
+  const Tensor x = g.input("x", dims, type, TensorOptions{.strides = strides});
+  const Tensor dy = g.input("dy", dims, type, TensorOptions{.strides = strides});
+  const Tensor gamma = g.input("gamma", {1, groups, channels, 1}, type);
+  const Tensor mean = g.input("mean", {n, groups, 1, 1}, DataType::f32);
+  const Tensor scale = g.input("inv_std", {n, groups, 1, 1}, DataType::f32);
+  const Tensor normal = g.mul(g.sub(x, mean), scale), wide = g.mul(dy, gamma);
+  const Tensor sum = g.reduce(wide, ReductionMode::avg, {2, 3});
+  const Tensor along = g.reduce(g.mul(wide, normal), ReductionMode::avg, {2, 3});
+  g.output(g.mul(g.sub(g.sub(wide, sum), g.mul(normal, along)), scale),
+           {.name = "dx", .type = type, .strides = strides});
   return g.finish();
 }
 

@@ -39,6 +39,9 @@ TEST_F(RowsKernels, EveryCaseForHopper) {
     add("quantize", residual_norm_quantize(type, {4096, 4096}));
     add("cross entropy", cross_entropy(type, 512, 128256));
     add("group norm", group_norm(type, {2, 32, 10, 4096}, true));
+    add("group norm in training", group_norm_saved(type, {2, 32, 20, 4096}, true, true));
+    add("group norm that turns", group_norm_saved(type, {2, 32, 10, 4096}, true, false));
+    add("group norm backward", group_norm_bwd(type, {2, 32, 10, 4096}, true));
     add("batch norm", batch_norm(type, {32, 256, 3136}, true));
     add("batch norm backward", batch_norm_bwd(type, {32, 256, 3136}, true));
     add("batch norm of planes", batch_norm(type, {32, 16, 12544}, false));

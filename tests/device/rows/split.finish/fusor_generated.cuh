@@ -15,6 +15,7 @@ struct Config {
   enum : bool { row_tails = false };
   enum : bool { repacks = false };
   enum : bool { split = true };
+  enum : bool { shared_places = false };
   enum : int { blocks = 1 };
   enum : int { phase = 1 };
 };

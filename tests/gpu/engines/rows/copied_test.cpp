@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "backend/engines/rows/schedule.h"
 #include "tests/backend/engines/rows/cases.h"
 #include "tests/gpu/engines/rows/forced.h"
 
@@ -65,12 +66,14 @@ struct Meeting {
   int64_t threads, slots, blocks;
 };
 
-void expect_resident_correct(const Graph& graph, const std::string& what, bool spread, int64_t split) {
+void expect_resident_correct(const Graph& graph, const std::string& what, bool spread, int64_t split,
+                             int64_t vector = 8) {
+  const char* const entry = split == RowsKnobs::turns ? "rows_turned" : "rows_resident";
   std::set<std::string> seen;
   for (const auto& [threads, slots, blocks] :
        {Meeting{128, 4, 1}, {256, 16, 2}, {512, 32, 1}, {256, 8, 3}, {320, 40, 1}, {640, 40, 1}}) {
-    const CopiedSetting setting{8, threads, spread ? threads / slots : threads, 1, 1};
-    seen.insert(expect_forced_correct(graph, what, "rows_resident", copied_knobs(setting, blocks, split)));
+    const CopiedSetting setting{vector, threads, spread ? threads / slots : threads, 1, 1};
+    seen.insert(expect_forced_correct(graph, what, entry, copied_knobs(setting, blocks, split)));
   }
   EXPECT_GE(seen.size(), 2u) << what;
 }
@@ -97,6 +100,64 @@ TEST(ResidentRowsGpu, GroupNorm) {
     expect_resident_correct(group_norm(DataType::bf16, dims, true), to_string(dims), true, 2);
 }
 
+// Groups of 10, 20, 4 and 6 channels have vectors that reach over two; rows of 3 x 40 channels, and of 24, do
+// not fill the last block. Planes, and groups of 32, are rows of their own vectors.
+TEST(ResidentRowsGpu, GroupNormWithStatistics) {
+  FUSOR_NEEDS_GPU();
+  for (const Dims& dims :
+       {Dims{2, 32, 10, 1024}, Dims{2, 16, 20, 1000}, Dims{3, 10, 4, 2001}, Dims{1, 4, 6, 5003}})
+    expect_resident_correct(group_norm_saved(DataType::bf16, dims, true, true), to_string(dims), true, 2);
+  for (const Dims& dims : {Dims{2, 32, 10, 1024}, Dims{1, 4, 6, 5003}})
+    expect_resident_correct(group_norm_saved(DataType::f32, dims, true, true), "fp32 " + to_string(dims),
+                            true, 2, 4);
+  expect_resident_correct(group_norm_saved(DataType::bf16, {2, 32, 10, 1024}, true, true, DataType::bf16),
+                          "statistics of 16 bits", true, 2);
+  expect_resident_correct(group_norm_saved(DataType::bf16, {3, 5, 32, 1021}, true, true), "32 channels",
+                          false, 1);
+  expect_resident_correct(group_norm_saved(DataType::bf16, {3, 2, 20, 2000}, false, false), "planes", false,
+                          1);
+}
+
+TEST(ResidentRowsGpu, GroupNormBackward) {
+  FUSOR_NEEDS_GPU();
+  for (const Dims& dims : {Dims{2, 32, 10, 1024}, Dims{2, 16, 20, 1000}, Dims{1, 4, 6, 5003}})
+    expect_resident_correct(group_norm_bwd(DataType::bf16, dims, true), to_string(dims), true, 2);
+}
+
+// x lies by channels, results by pixels.
+TEST(TurnedRowsGpu, GroupNorm) {
+  FUSOR_NEEDS_GPU();
+  for (const Dims& dims : {Dims{2, 32, 10, 1024}, Dims{2, 16, 20, 1000}, Dims{3, 10, 4, 2000},
+                           Dims{2, 5, 32, 1024}, Dims{1, 4, 6, 5008}}) {
+    const std::string what = to_string(dims);
+    expect_resident_correct(group_norm_saved(DataType::bf16, dims, true, false), what, true, 3);
+    expect_resident_correct(group_norm_saved(DataType::f16, dims, true, false, DataType::f16), what, true, 3);
+    expect_resident_correct(group_norm_saved(DataType::f32, dims, true, false), "fp32 " + what, true, 3, 4);
+  }
+}
+
+TEST(TurnedRowsGpu, PhasesOfStrictGraphs) {
+  FUSOR_NEEDS_GPU();
+  Graph graph = group_norm_saved(DataType::bf16, {2, 32, 10, 1024}, true, false);
+  graph.precision = Precision::strict;
+  expect_resident_correct(graph, "groups", true, 3);
+}
+
+TEST(TurnedRowsGpu, HundredRunsHaveOneHash) {
+  FUSOR_NEEDS_GPU();
+  const Graph graph = group_norm_saved(DataType::bf16, {8, 32, 10, 4096}, true, false);
+  const Plan plan = forced_plan(graph, copied_knobs({8, 320, 8, 1, 1}, 2, 3));
+  EXPECT_TRUE(launches(plan, "rows_turned"));
+  DeviceRun run(graph, plan);
+  std::set<std::string> seen;
+  for (int i = 0; i < 100; ++i) {
+    run.run();
+    const auto& bytes = run.host("z");
+    seen.emplace(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  EXPECT_EQ(seen.size(), 1u);
+}
+
 // Distances to the mean are a thousandth of it.
 TEST(ResidentRowsGpu, BatchNormFarFromZero) {
   FUSOR_NEEDS_GPU();
@@ -108,6 +169,9 @@ TEST(ResidentRowsGpu, PhasesOfStrictGraphs) {
   Graph graph = batch_norm(DataType::bf16, {3, 24, 9216}, true);
   graph.precision = Precision::strict;
   expect_resident_correct(graph, "channels last", true, 1);
+  Graph groups = group_norm_saved(DataType::bf16, {2, 32, 10, 1024}, true, true);
+  groups.precision = Precision::strict;
+  expect_resident_correct(groups, "groups", true, 2);
 }
 
 TEST(ResidentRowsGpu, HundredRunsHaveOneHash) {

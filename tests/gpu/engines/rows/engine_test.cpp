@@ -134,6 +134,19 @@ TEST(RowsGpu, GroupNorm) {
   }
 }
 
+// Results lie as x does, or otherwise.
+TEST(RowsGpu, GroupNormWithStatistics) {
+  FUSOR_NEEDS_GPU();
+  for (const bool last : {true, false})
+    for (const bool results_last : {true, false}) {
+      const Graph graph = group_norm_saved(DataType::bf16, {2, 8, 10, 256}, last, results_last);
+      expect_every_setting_correct(graph, "10 channels a group");
+      expect_every_setting_correct(group_norm_saved(DataType::f32, {3, 4, 3, 49}, last, results_last),
+                                   "3 channels a group");
+    }
+  expect_every_setting_correct(group_norm_bwd(DataType::bf16, {2, 8, 10, 256}, true), "backward");
+}
+
 TEST(RowsGpu, CrossEntropy) {
   FUSOR_NEEDS_GPU();
   expect_every_setting_correct(cross_entropy(DataType::bf16, 21, 1000), "1000 classes");

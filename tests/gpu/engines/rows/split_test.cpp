@@ -75,6 +75,20 @@ TEST(SplitRowsGpu, GroupNorm) {
     expect_splits_correct(group_norm(DataType::bf16, dims, true), to_string(dims), 2);
 }
 
+TEST(SplitRowsGpu, GroupNormWithStatistics) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : {DataType::bf16, DataType::f32})
+    for (const Dims& dims : {Dims{2, 32, 10, 1024}, Dims{1, 4, 6, 5003}, Dims{3, 2, 20, 2000}})
+      expect_splits_correct(group_norm_saved(type, dims, true, true), to_string(dims), 2);
+  expect_splits_correct(group_norm_saved(DataType::bf16, {3, 5, 32, 1021}, true, true), "32 channels");
+}
+
+TEST(SplitRowsGpu, GroupNormBackward) {
+  FUSOR_NEEDS_GPU();
+  for (const Dims& dims : {Dims{2, 32, 10, 1024}, Dims{1, 4, 6, 5003}, Dims{3, 2, 20, 2000}})
+    expect_splits_correct(group_norm_bwd(DataType::bf16, dims, true), to_string(dims), 2);
+}
+
 TEST(SplitRowsGpu, SoftmaxOfFewLongRows) {
   FUSOR_NEEDS_GPU();
   expect_splits_correct(softmax(DataType::bf16, {3, 100003}, 1), "odd rows");
