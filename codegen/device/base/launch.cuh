@@ -13,12 +13,25 @@
 
 #include "codegen/device/base/types.cuh"
 
-/// Returns when the launch in front has ended and what it wrote can be seen. Before this, nothing may be read
-/// that it writes, and nothing written at all. Where launches do not overlap it returns at once.
+/// Returns when the launch in front has ended and what it wrote can be seen; at once where launches do not
+/// overlap. The compiler moves no loads of read-only memory across it, as it moves none out of a branch, and
+/// does not know that this one is never taken. The assembler does, and may move them: this is for kernels
+/// that read nothing behind it, and for those of roles, whose loads come behind a barrier (an end of the
+/// thread in front of their products would cost these registers).
+FUSOR_DEVICE void wait_for_end_before() {
+  if constexpr (Config::arch >= 900) {
+    u32 has_ended;
+    asm volatile("griddepcontrol.wait;\nmov.u32 %0, 1;" : "=r"(has_ended)::"memory");
+    if (has_ended == 0) __trap();
+  }
+}
+
+/// The same in front of loads: nothing may be read before that the launch in front writes, and nothing
+/// written at all.
 FUSOR_DEVICE void wait_for_launch_before() {
   if constexpr (Config::arch >= 900) {
-    // Compilers move loads of memory that is only read across the wait, but not across an end of the thread:
-    // how many blocks there are is known when a kernel runs, and never 0.
+    // No load moves across an end of the thread: how many blocks there are is known when a kernel runs, and
+    // never 0.
     u32 blocks;
     asm volatile("griddepcontrol.wait;\nmov.u32 %0, %%nctaid.x;" : "=r"(blocks)::"memory");
     if (blocks == 0) {
@@ -42,18 +55,18 @@ FUSOR_DEVICE void enter_launch() {
 // The parameter `turn` (LaunchTurn of core/lowered.h).
 enum : u32 { kWaits = 0, kRunsBeside = 1, kInOrder = 2, kAlone = 3, kReadsAhead = 4 };
 
-/// By a launch that is told its turn. Kernels that may run beside the launches in front of them call
-/// leave_launch(), too.
+/// Whether a launch that is told its turn waits where it begins. Kernels that may run beside the launches in
+/// front of them call leave_launch(), too.
 template <class Params>
-FUSOR_DEVICE void wait_for_turn(const Params& p) {
-  if (Config::arch < 900 || p.turn == kWaits || p.turn == kReadsAhead) wait_for_launch_before();
+FUSOR_DEVICE bool waits_for_turn(const Params& p) {
+  return Config::arch < 900 || p.turn == kWaits || p.turn == kReadsAhead;
 }
 
 /// Opens a kernel that is told its turn: it is called before memory is read. Where `lets_next` is false, the
 /// kernel says itself when the next launch may begin.
 template <class Params>
 FUSOR_DEVICE void enter_launch(const Params& p, bool lets_next = true) {
-  wait_for_turn(p);
+  if (waits_for_turn(p)) wait_for_launch_before();
   if (lets_next && p.turn != kAlone) let_next_launch_begin();
 }
 
@@ -61,5 +74,5 @@ FUSOR_DEVICE void enter_launch(const Params& p, bool lets_next = true) {
 template <class Params>
 FUSOR_DEVICE void leave_launch(const Params& p) {
   if (Config::arch < 900 || p.turn != kRunsBeside) return;
-  if ((blockIdx.x | blockIdx.y | blockIdx.z) == 0) wait_for_launch_before();
+  if ((blockIdx.x | blockIdx.y | blockIdx.z) == 0) wait_for_end_before();
 }

@@ -594,7 +594,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mma(const _
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   if (!is_needed(p)) {
     // The grid does not end before the launch in front of it has ended.
-    if (block_number() == 0) wait_for_launch_before();
+    if (block_number() == 0) wait_for_end_before();
     return;
   }
   enter_launch(p);

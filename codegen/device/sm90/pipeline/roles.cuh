@@ -49,7 +49,7 @@ FUSOR_DEVICE void run_roles(const Params& p) {
   if constexpr (Kernel::kClusterBlocks > 1) arrive_at_cluster();
   if (threadIdx.x == 32) Kernel::prefetch(p);
   Kernel::clear(shared);
-  wait_for_turn(p);
+  if (waits_for_turn(p)) wait_for_end_before();
   let_next_launch_begin();  // there are few blocks
   if constexpr (Kernel::kClusterBlocks > 1)
     wait_for_cluster();
