@@ -28,6 +28,14 @@ void add_kernels(const Case& c, const DeviceInfo& device, bool all, std::vector<
         test::lower(depthwise_engine(), fusion, candidates[i].config, device), kernels);
 }
 
+// Those of the first candidate, which multiplies on tensor cores where any does.
+void add_first_kernel(const Case& c, const DeviceInfo& device, std::vector<KernelCase>& kernels) {
+  const Fusion fusion = depthwise_cases::fusion(c);
+  const EngineConfig config = test::candidates(depthwise_engine(), fusion, device).front().config;
+  test::add_kernels(fmt::format("{} {} {}", to_string(c.pass), to_string(c.type), to_string(config)),
+                    test::lower(depthwise_engine(), fusion, config, device), kernels);
+}
+
 class DepthwiseKernels : public testing::TestWithParam<int> {};
 
 TEST_P(DepthwiseKernels, OfEveryPassAndTypeCompileWithoutSpills) {
@@ -74,9 +82,12 @@ TEST(DepthwiseVariants, OnTensorCoresCompileWithoutSpills) {
   std::vector<KernelCase> kernels;
   for (const int target : nvrtc::targets()) {
     device.compute_capability = target;
-    for (const int64_t channels : {8, 16, 96})
-      add_kernels({.channels = channels, .window = 7, .pass = ConvPass::wgrad, .type = DataType::bf16},
-                  device, true, kernels);
+    for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+      for (const int64_t channels : {8, 16, 96})
+        add_first_kernel({.channels = channels, .window = 7, .pass = pass, .type = DataType::bf16}, device,
+                         kernels);
+    for (const int64_t window : {3, 4, 5, 6})
+      add_first_kernel({.window = window, .type = DataType::f16}, device, kernels);
   }
   expect_all_compiled(kernels);
 }
