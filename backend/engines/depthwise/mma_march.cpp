@@ -115,8 +115,8 @@ double MmaMarch::products_of_step() const {
 }
 
 double MmaMarch::issued_of_step() const {
-  // The wait, the copies, the trade between lanes and the ring's move.
-  constexpr double kStepInstructions = 170, kVectorInstructions = 5;
+  // The wait, the copies and the trade between lanes.
+  constexpr double kStepInstructions = 120, kVectorInstructions = 5;
   const SiteCost store = cost_of(y, problem.fusion);
   const double fragments = static_cast<double>(last().window);
   return kStepInstructions + products_of_step() + fragments + kVectorInstructions +

@@ -147,7 +147,14 @@ FUSOR_DEVICE void add_last_tap(Sums& sums, const Filters& filters, u32 line) {
                  r > 0 ? filters[kLines - r][kTaps - 1] : 0);
 }
 
-/// Two rows of results leave the ring.
+FUSOR_DEVICE void add_rows(Sums& sums, const Filters& filters, u32 across, u32 down) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) add_row(sums, filters, row, across + row * Rows::kRowBytes);
+  if constexpr (kTaps % 2 == 1) add_last_tap(sums, filters, down);
+}
+
+/// Two rows of results leave the ring. In front of products, which write their sums where they belong, it
+/// moves nothing.
 FUSOR_DEVICE void shift(Sums& sums) {
 #pragma unroll
   for (int r = 0; r < kRing; ++r)
@@ -196,30 +203,40 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   for (u32 stage = stages; stage < stages_end - Rows::kBytes; stage += Rows::kBytes)
     producer.copy_rows(stage);
   u32 stage = stages, free_stage = stages_end - Rows::kBytes;
+  // The next rows are there, and all warps have read those before them: their stage is free.
+  const auto next_rows = [&] {
+    wait_for_copies<kStages - 2>();
+    __syncthreads();
+    producer.copy_rows(free_stage);
+    free_stage = stage;
+    const u32 rows = stage;
+    stage = stage + Rows::kBytes == stages_end ? stages : stage + Rows::kBytes;
+    return rows;
+  };
   const Index group = tile * kGroups + warp % kGroups;
   Filters filters;
   load_filters(p.b, group < Index(p.groups) ? group : Index(0), lane, filters);
-  const u32 across = Rows::across(warp, lane), down = Rows::down(warp, lane);
+  u32 across = Rows::across(warp, lane), down = Rows::down(warp, lane);
+  // Numbers of this thread: else the compiler computes them anew in every step.
+  asm("" : "+r"(across), "+r"(down));
 #pragma unroll 1
   for (Index number = begin; number < end; ++number) {
     const RowRun run(p, number);
     Results results(p, run, warp, lane, group);
     Sums sums = {};
+    Index step = run.begin;
 #pragma unroll 1
-    for (Index step = run.begin; step < run.end; ++step) {
-      if (step < run.filled) {
-        // These rows are there, and all warps have read those before them: their stage is free.
-        wait_for_copies<kStages - 2>();
-        __syncthreads();
-        producer.copy_rows(free_stage);
-#pragma unroll
-        for (int row = 0; row < 2; ++row) add_row(sums, filters, row, stage + across + row * Rows::kRowBytes);
-        if constexpr (kTaps % 2 == 1) add_last_tap(sums, filters, stage + down);
-        free_stage = stage;
-        stage = stage + Rows::kBytes == stages_end ? stages : stage + Rows::kBytes;
-      }
-      if (step >= kLead) results.store(p, sums);
+    for (; step < run.filled; ++step) {
+      const u32 rows = next_rows();
       shift(sums);
+      add_rows(sums, filters, rows + across, rows + down);
+      if (step >= kLead) results.store(p, sums);
+    }
+    // A loop of its own: where paths meet, sums would be moved.
+#pragma unroll 1
+    for (; step < run.end; ++step) {
+      shift(sums);
+      if (step >= kLead) results.store(p, sums);
     }
   }
   wait_for_copies<0>();
