@@ -39,32 +39,31 @@ MmaMarch::Steps MmaMarch::steps_of_turn() const {
 }
 
 // In steps of a block that has an SM for itself.
-double MmaMarch::steps_of_busiest() const {
+double MmaMarch::steps_of_busiest(double of_run) const {
   // Until a block has its filters and the first rows; fewer blocks leave an SM idle in part.
   constexpr double kStartSteps = 8, kFewestBlocks = 2.5;
   const int64_t sms = problem.device.sm_count;
   const int64_t rounds = ceil_div(blocks(), sms * blocks_per_sm());
   const auto resident = static_cast<double>(std::min(blocks_per_sm(), ceil_div(blocks(), sms)));
-  const double of_run = static_cast<double>(steps_of_turn().all) / static_cast<double>(parts());
   const double of_block = of_run * static_cast<double>(runs_per_block);
   return static_cast<double>(rounds) * (kStartSteps + of_block * std::max(kFewestBlocks, resident));
 }
 
 // Parts of images, or several images, so that the busiest SM is done first; of equals the longest runs.
 void MmaMarch::settle_runs() {
-  constexpr int64_t kMostRuns = 8;
+  constexpr int64_t kMostParts = 64, kMostRuns = 8;
   int64_t best_steps = 1, best_runs = 1;
   double least = std::numeric_limits<double>::max();
-  const auto offer = [&] {
-    const double needed = steps_of_busiest();
-    if (needed >= least) return;
-    least = needed;
-    best_steps = steps;
-    best_runs = runs_per_block;
-  };
-  for (int64_t count = 1; count <= pairs(); ++count) {
+  for (int64_t count = 1; count <= std::min(kMostParts, pairs()); ++count) {
     steps = ceil_div(pairs(), count);
-    for (runs_per_block = 1; runs_per_block <= std::min(kMostRuns, runs()); ++runs_per_block) offer();
+    const double of_run = static_cast<double>(steps_of_turn().all) / static_cast<double>(parts());
+    for (runs_per_block = 1; runs_per_block <= std::min(kMostRuns, runs()); ++runs_per_block) {
+      const double needed = steps_of_busiest(of_run);
+      if (needed >= least) continue;
+      least = needed;
+      best_steps = steps;
+      best_runs = runs_per_block;
+    }
   }
   steps = best_steps;
   runs_per_block = best_runs;

@@ -37,7 +37,7 @@ struct MmaMarch {
   int64_t blocks() const { return deal.tiles() * ceil_div(runs(), runs_per_block); }
   int64_t blocks_per_sm() const;
   Steps steps_of_turn() const;
-  double steps_of_busiest() const;
+  double steps_of_busiest(double of_run) const;
   void settle_runs();
   double products_of_step() const;
   double issued_of_step() const;

@@ -6,11 +6,13 @@
 //   filters[line][tap]      8 channels on a diagonal, as fragments of mma         all in registers
 //   sums[kRing rows of results][16 pixels x 8 channels] += x at two taps * their filters
 //
-//              sums 0    1    2   ...   kLines - 1   kLines
-//   row 0 at   last line     ...  first line   -               two taps of the row at a time; the last of an
-//   row 1 at   -    last line     ...         first line       odd number in both rows at once
+//   sums        0           1           ...           kLines - 1    kLines
+//   x row 0     last line   ...                       first line    -
+//   x row 1     -           last line   ...                         first line
 //
-//   rows 0 and 1 are complete --> lanes of a quad trade --> Y, a pixel's 8 channels a lane; the ring moves on
+//   two taps of a row at a time; the last of an odd number in both rows at once
+//
+//   sums 0 and 1 are complete --> lanes of a quad trade --> Y, a pixel's 8 channels a lane; the ring moves on
 //
 // Blocks share out runs: rows of results of two octets, a part of an image high.
 #include "fusor_generated.cuh"
