@@ -1,12 +1,13 @@
 // Owns the depthwise engine: convolutions of one input and one output channel a group whose channels, or
 // pixels, are adjacent, bound by memory. Its knobs and candidates; its rules are in depthwise/rules.h, what
 // it lowers to in depthwise/lowering.h, and the kernels are codegen/device/depthwise/strips.cuh and
-// depthwise/wgrad.cuh, depthwise/march.cuh and depthwise/march_wgrad.cuh, depthwise/mma_wgrad.cuh and
-// depthwise/finish.cuh.
+// depthwise/wgrad.cuh, depthwise/march.cuh and depthwise/march_wgrad.cuh, depthwise/mma_march.cuh and
+// depthwise/mma_wgrad.cuh, and depthwise/finish.cuh.
 #include <algorithm>
 #include <memory>
 
 #include "backend/engines/depthwise/lowering.h"
+#include "backend/engines/depthwise/mma_march.h"
 #include "backend/engines/depthwise/mma_wgrad.h"
 #include "backend/engines/depthwise/rules.h"
 #include "backend/engines/knobs.h"
@@ -119,7 +120,9 @@ class PreparedDepthwise final : public Prepared {
 
   Lowered lower(const EngineConfig& config) const override {
     const Knobs knobs = knobs_of<Knobs>(config);
-    if (multiplies_ && knobs.mma.value_or(0) != 0) return depthwise::lower(MmaWgrad(problem_, knobs));
+    if (multiplies_ && knobs.mma.value_or(0) != 0)
+      return problem_.is_wgrad() ? depthwise::lower(MmaWgrad(problem_, knobs))
+                                 : depthwise::lower(MmaMarch(problem_));
     return depthwise::lower(Schedule(problem_, knobs));
   }
 
@@ -141,12 +144,13 @@ class PreparedDepthwise final : public Prepared {
     return split == offered.end() ? std::vector<int64_t>{1} : split->values;
   }
 
-  // Blocks take a vector of 8 and as many rows as the split leaves them, whatever the other knobs say.
+  // Blocks take a vector of 8, whatever the other knobs say; in wgrad, as many rows as the split leaves them.
   std::vector<EngineCandidate> candidates_on_tensor_cores() const {
     if (!multiplies_) return {};
     Knobs knobs = setting(8, 8, 1, 0);
     knobs.mma = 1;
-    return {candidate(knobs, MmaWgrad(problem_, knobs))};
+    if (problem_.is_wgrad()) return {candidate(knobs, MmaWgrad(problem_, knobs))};
+    return {candidate(knobs, MmaMarch(problem_))};
   }
 
   void sort_by_estimate(std::vector<EngineCandidate>& list) const {

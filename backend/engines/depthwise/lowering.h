@@ -42,7 +42,7 @@ struct Knobs {
   int64_t vector = 1, strip = 4, rows = 1;
   std::optional<int64_t> load = {};   ///< planes: the most pixels of a load; 0 leaves it to the schedule
   std::optional<int64_t> split = {};  ///< wgrad; 0 leaves it to the schedule
-  std::optional<int64_t> mma = {};    ///< wgrad: whether tensor cores multiply (depthwise/mma_wgrad.h)
+  std::optional<int64_t> mma = {};    ///< whether tensor cores multiply (depthwise/octets.h)
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);

@@ -6,72 +6,15 @@
 #include <utility>
 
 #include "backend/engines/contraction/epilogue.h"
-#include "backend/engines/reach.h"
 
 namespace fusor::depthwise {
 
 namespace {
 
-constexpr int64_t kGroupChannels = 8, kOctet = 8, kWarps = kThreads / 32;
-// Fewer taps are bound by memory anyway.
-constexpr int64_t kFewestTaps = 9;
-constexpr int64_t kMultiplyAddsOfMma = 16 * 8 * 16;
-
-bool is_without_steps(const SlidingAxis& axis) {
-  return axis.stride == 1 && axis.dilation == 1 && axis.window <= kMaxSlidingTaps;
-}
-
-bool is_one_pixel(const SlidingAxis& axis) {
-  return axis.window == 1 && axis.positions == 1 && axis.results == 1 && axis.start == 0;
-}
-
-Expr in_groups(const Fusion& fusion, Expr site) {
-  mark_whole_vectors(fusion, site, 1, kGroupChannels);
-  return site;
-}
-
-bool is_group_load(const Problem& problem, const Expr& site) {
-  return is_plain(problem.fusion, in_groups(problem.fusion, site), kGroupChannels) &&
-         !yielded_node(site).access.is_indexed();
-}
-
-KernelSite site_of(const char* name, const Expr& expr) {
-  KernelSite site{name, expr, 1, fits_short_forms(expr)};
-  site.addressed = true;
-  return site;
-}
-
-// Groups of a block: neighbours share the sectors that are read, and few of them do not exist.
-int64_t best_width(int64_t groups) {
-  constexpr double kTwo = 0.9, kOne = 0.7;
-  const auto usefulness = [&](int64_t width) {
-    const double share = static_cast<double>(groups) / static_cast<double>(ceil_div(groups, width) * width);
-    return share * (width == 4 ? 1 : width == 2 ? kTwo : kOne);
-  };
-  return std::max({int64_t{4}, int64_t{2}, int64_t{1}},
-                  [&](int64_t a, int64_t b) { return usefulness(a) < usefulness(b); });
-}
-
-// Chunks of 16 bytes of one row that a warp reads from x and from dy.
-int64_t chunks_of_pixels(const SlidingAxis& axis) { return 2 * (kOctet + axis.window - 1); }
-constexpr int64_t kChunksOfResults = 2 * kOctet, kChunkBytes = 16;
+// Chunks of one row that a warp reads from dy.
+constexpr int64_t kChunksOfResults = 2 * kOctet;
 
 }  // namespace
-
-bool can_multiply(const Problem& problem) {
-  if (!problem.is_wgrad() || problem.in_planes() || problem.widest_vector != kGroupChannels) return false;
-  if (problem.device.compute_capability < 80 || !is_one_pixel(problem.axes[0])) return false;
-  const SlidingAxis &vertical = problem.axes[1], &last = problem.last();
-  if (!is_without_steps(vertical) || !is_without_steps(last)) return false;
-  if (vertical.window * last.window < kFewestTaps) return false;
-  if (!is_group_load(problem, problem.a) || !is_group_load(problem, problem.b)) return false;
-  if (yielded_node(problem.a).type != yielded_node(problem.b).type) return false;
-  // Rows of dy around the image are numbered, too; blocks may count a few octets more than there are.
-  constexpr int64_t kMost = kMaxIndex32 / 16;
-  const int64_t pixels = problem.images() * (vertical.positions + kOctet) * (last.results + kOctet);
-  return std::max(reach(problem.a), reach(problem.b)) <= kMaxIndex32 && pixels <= kMost &&
-         vertical.window * last.window * problem.view.entries <= kMost;
-}
 
 MmaWgrad::MmaWgrad(const Problem& problem_, const Knobs& knobs)
     : problem(problem_),
@@ -79,9 +22,7 @@ MmaWgrad::MmaWgrad(const Problem& problem_, const Knobs& knobs)
       b(in_groups(problem_.fusion, problem_.b)),
       y(problem_.y),
       split(knobs.split.value_or(0)),
-      groups(problem_.view.entries / kGroupChannels),
-      width(best_width(groups)),
-      lanes(kWarps / width) {
+      deal(problem_) {
   if (split == 0) split = split_for_device();
 }
 
@@ -101,7 +42,7 @@ int64_t MmaWgrad::blocks_per_sm() const {
 // All blocks run at once; few rows are not worth those in front.
 int64_t MmaWgrad::split_for_device() const {
   const int64_t places = int64_t{problem.device.sm_count} * blocks_per_sm();
-  const int64_t most = std::max<int64_t>(1, places / tiles());
+  const int64_t most = std::max<int64_t>(1, places / deal.tiles());
   const int64_t rows_of_block =
       std::max(ceil_div(rows(), most), std::min(vertical().window, vertical().positions));
   return ceil_div(rows(), rows_of_block);
@@ -110,23 +51,23 @@ int64_t MmaWgrad::split_for_device() const {
 Launch MmaWgrad::parts_of_gradient() const {
   const DataType element = yielded_node(a).type;
   KernelSource source = {.root = "depthwise/mma_wgrad.cuh",
-                         .sites = {site_of("A", a), site_of("B", b)},
+                         .sites = {addressed_site("A", a, 1), addressed_site("B", b, 1)},
                          .config = {{"index_bits", 32},
                                     {"ElementA", element},
                                     {"ElementB", element},
                                     {"taps", last().window},
                                     {"lines", vertical().window},
-                                    {"groups", width},
+                                    {"groups", deal.width},
                                     {"blocks", blocks_per_sm()}},
                          .target = problem.target};
   Parameters p(32);
-  p.divisor("octets", octets_of_row());
+  p.divisor("octets", deal.octets_of_row);
   p.divisor("height", vertical().positions);
-  p.divisor("tiles", tiles());
+  p.divisor("tiles", deal.tiles());
   p.wide("rows", rows());
   p.wide("rows_per_block", rows_per_block());
-  p.wide("columns", columns());
-  p.wide("groups", groups);
+  p.wide("columns", deal.columns);
+  p.wide("groups", deal.groups);
   p.wide("results", last().results);
   p.wide("result_rows", vertical().results);
   p.wide("positions", last().positions);
@@ -146,15 +87,13 @@ Lowered MmaWgrad::lowered() const {
   return lowered;
 }
 
-// Of the 16 x 8 sums of an mma 16 are gradients: those of 8 channels by themselves at two taps. mma.sync
-// reaches a little more than half of the rate of sm_90's tensor cores. Not fitted to measurements yet.
+// Of the 16 x 8 sums of an mma 16 are gradients: those of 8 channels by themselves at two taps. Not fitted to
+// measurements yet.
 Work MmaWgrad::work() const {
-  constexpr double kShareOfHalved = 0.5, kShare = 0.8, kSharedShare = 0.8, kIssueShare = 0.6;
+  constexpr double kSharedShare = 0.8, kIssueShare = 0.6;
   constexpr double kStart = 3e-6, kDramShare = 0.85;
   // Instructions of a warp for a row of dy and for one of x beside it, without the products.
   constexpr double kRowInstructions = 45, kMultipliedInstructions = 25;
-  const int generation = problem.device.compute_capability / 10;
-  const bool halved = generation == 9 || generation == 10;
   const auto rows_of_x = static_cast<double>(blocks() * rows_per_block());
   const double rows_of_dy = rows_of_x + static_cast<double>(blocks()) * rows_in_front();
   const auto products_of_row = static_cast<double>(pairs() * vertical().window);
@@ -168,7 +107,7 @@ Work MmaWgrad::work() const {
       rows_of_dy * kRowInstructions + rows_of_x * (kMultipliedInstructions + products_of_row);
   Work work;
   work.tensor_flops = rows_of_x * products_of_row * static_cast<double>(kWarps * 2 * kMultiplyAddsOfMma) /
-                      (halved ? kShareOfHalved : kShare);
+                      share_of_mma(problem.device);
   work.fp32_flops = 2 * issued * static_cast<double>(kThreads) / kIssueShare;
   work.shared_bytes = (copied + read) / kSharedShare;
   work.l2_bytes = copied + 2 * static_cast<double>(partial_bytes());

@@ -1,24 +1,20 @@
 // Owns the weight gradient of the depthwise engine on tensor cores (codegen/device/depthwise/mma_wgrad.cuh):
-// which fusions it takes, what follows from its knobs, its launches and its costs.
+// what follows from its knobs, its launches and its costs.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "backend/engines/depthwise/lowering.h"
+#include "backend/engines/depthwise/octets.h"
 
 namespace fusor::depthwise {
-
-/// Channels of 16 bits that are adjacent, in groups of 8, windows of one plane up to 7 x 7 with strides and
-/// dilations of 1, no ops before the products.
-bool can_multiply(const Problem& problem);
 
 /// A setting, and what follows from it: octets are 8 results of a row, a warp multiplies two at a time.
 struct MmaWgrad {
   const Problem& problem;
-  Expr a, b, y;                  // with the vectors marked
-  int64_t split;                 // parts of the rows of x
-  int64_t groups, width, lanes;  // of 8 channels: all, of a block; warps a group
+  Expr a, b, y;   // with the vectors marked
+  int64_t split;  // parts of the rows of x
+  OctetDeal deal;
 
   /// Reads `split` alone, of which 0 is left to the schedule.
   MmaWgrad(const Problem& problem_, const Knobs& knobs);
@@ -29,20 +25,16 @@ struct MmaWgrad {
  private:
   const SlidingAxis& vertical() const { return problem.axes[1]; }
   const SlidingAxis& last() const { return problem.last(); }
-  int64_t tiles() const { return ceil_div(groups, width); }
-  int64_t octets_at_once() const { return 2 * lanes; }
-  int64_t octets_of_row() const { return ceil_div(last().results, 8); }
-  int64_t columns() const { return problem.images() * octets_of_row(); }
   // Rows of x, those of octets that are multiplied at once counted together.
-  int64_t rows() const { return ceil_div(columns(), octets_at_once()) * vertical().positions; }
+  int64_t rows() const { return deal.turns() * vertical().positions; }
   int64_t rows_per_block() const { return ceil_div(rows(), split); }
   double rows_in_front() const;
   int64_t taps() const { return vertical().window * last().window; }
   int64_t pairs() const { return ceil_div(last().window, 2); }
-  int64_t blocks() const { return tiles() * split; }
+  int64_t blocks() const { return deal.tiles() * split; }
   int64_t blocks_per_sm() const;
   int64_t split_for_device() const;
-  int64_t parts() const { return split * lanes; }
+  int64_t parts() const { return split * deal.lanes; }
   int64_t partial_bytes() const { return parts() * taps() * problem.view.entries * 4; }
   Launch parts_of_gradient() const;
 };

@@ -12,8 +12,7 @@
 #include "fusor_generated.cuh"
 
 #include "codegen/device/base/launch.cuh"
-#include "codegen/device/depthwise/octets.cuh"
-#include "codegen/device/tiled/warp_mma.cuh"
+#include "codegen/device/depthwise/row_copies.cuh"
 
 // octets: of a row of results; height: rows of x of an image; tiles: blocks that cover all groups; rows: of
 // x, of all images, where octets that a block multiplies at once have one; columns: octets of all images;
@@ -47,43 +46,6 @@ struct RowRun {
   }
 };
 
-struct Octet {
-  Index image, first;  // result
-  bool exists;
-
-  __device__ __forceinline__ Octet(const Params& p, Index turn, int number) {
-    Index rest = turn * Row::kOctets + number;
-    exists = rest < Index(p.columns);
-    if (!exists) rest = 0;
-    first = p.octets.split(rest) * 8;
-    image = rest;
-  }
-};
-
-/// One chunk of every row, of x or dy: a thread copies it row by row.
-template <class Site>
-struct ChunkOfRows {
-  const typename Site::Stored* first;  // in row 0
-  Index row;                           // the next one
-  bool inside;
-
-  __device__ __forceinline__ void begin(const typename Site::Args& args, Index image, Index channel, Index at,
-                                        Index next_row, bool exists) {
-    const Index place[5] = {image, exists ? channel : Index(0), 0, 0, exists ? at : Index(0)};
-    first = Site::address(args, place);
-    row = next_row;
-    inside = exists;
-  }
-  static __device__ __forceinline__ Index pitch(const typename Site::Args& args) {
-    const Index origin[5] = {}, below[5] = {0, 0, 0, 1, 0};
-    return Index(Site::address(args, below) - Site::address(args, origin));
-  }
-  __device__ __forceinline__ void copy(u32 to, Index rows, Index pitch) const {
-    const bool holds = inside && row >= 0 && row < rows;
-    copy_async<16>(to, holds ? first + row * pitch : first, holds);
-  }
-};
-
 /// What a thread copies, row after row, run after run.
 struct Producer {
   const Params& p;
@@ -104,12 +66,12 @@ struct Producer {
     const RowRun run(p, at, end);
     const bool has_channel = channel < Index(p.groups) * 8;
     const auto of_results = Row::chunk<true>(threadIdx.x);
-    const Octet there(p, run.turn, of_results.octet);
+    const Octet there(p, run.turn * Row::kOctets + of_results.octet);
     const Index result = there.first + of_results.pixel;
     results.begin(p.a, there.image, channel, result, run.first_row - run.lead - Index(p.start_row),
                   has_channel && there.exists && result < Index(p.results));
     const auto of_pixels = Row::chunk<false>(threadIdx.x);
-    const Octet octet(p, run.turn, of_pixels.octet);
+    const Octet octet(p, run.turn * Row::kOctets + of_pixels.octet);
     const Index position = octet.first + of_pixels.pixel + Index(p.start);
     pixels.begin(p.b, octet.image, channel, position, run.first_row,
                  has_channel && octet.exists && position >= 0 && position < Index(p.positions));

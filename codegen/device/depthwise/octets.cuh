@@ -65,3 +65,33 @@ struct OctetRow {
   static __device__ bool has_gradients(int lane) { return lane % 4 == lane / 8; }
   static __device__ int channel(int lane) { return lane / 4; }
 };
+
+/// Two rows of x of a block, one behind the other, where pixels are the rows of an mma and nothing is
+/// transposed:
+///
+///   a (16 x 16)    rows: pixels of both octets     k: channels at one tap, channels at another
+///   b (16 x 8)     the filters of both taps, each on a diagonal        a * b: results [pixel][channel]
+template <int kTaps, int kGroups, int kLanes>
+struct OctetRowPair {
+  using Row = OctetRow<kTaps, kGroups, kLanes>;
+  enum : int { kRowBytes = Row::kResultsAt, kBytes = 2 * kRowBytes };
+
+  /// The line that a lane of a warp names for taps 0 and 1 of the first row: four matrices, tap 0 of both
+  /// octets, then tap 1. Those of tap k lie k * 16 bytes further on.
+  static __device__ int across(int warp, int lane) {
+    const int matrix = lane / 8;
+    return Row::template offset<false>(
+        {warp / kGroups * 2 + matrix % 2, matrix / 2 + lane % 8, warp % kGroups});
+  }
+  /// The same for the last tap in both rows.
+  static __device__ int down(int warp, int lane) {
+    const int matrix = lane / 8;
+    return matrix / 2 * kRowBytes + Row::template offset<false>({warp / kGroups * 2 + matrix % 2,
+                                                                 kTaps - 1 + lane % 8, warp % kGroups});
+  }
+
+  /// Whether a lane has elements of the diagonals: those of one channel, that of the sums that it would have
+  /// in a gradient. They are the upper halves of its words where the channel is odd.
+  static __device__ bool has_filters(int lane) { return Row::has_gradients(lane); }
+  static __device__ int channel(int lane) { return Row::channel(lane); }
+};

@@ -28,6 +28,32 @@ void add_kernels(const Case& c, const DeviceInfo& device, bool all, std::vector<
         test::lower(depthwise_engine(), fusion, candidates[i].config, device), kernels);
 }
 
+// Those of the first candidate, which multiplies on tensor cores where any does.
+void add_first_kernel(const std::string& what, const Fusion& fusion, const DeviceInfo& device,
+                      std::vector<KernelCase>& kernels) {
+  const EngineConfig config = test::candidates(depthwise_engine(), fusion, device).front().config;
+  test::add_kernels(fmt::format("{} {}", what, to_string(config)),
+                    test::lower(depthwise_engine(), fusion, config, device), kernels);
+}
+void add_first_kernel(const Case& c, const DeviceInfo& device, std::vector<KernelCase>& kernels) {
+  add_first_kernel(fmt::format("{} {}", to_string(c.pass), to_string(c.type)), depthwise_cases::fusion(c),
+                   device, kernels);
+}
+
+// Bias, a gradient of gelu by a saved value, a residual; three results.
+Fusion with_epilogue(int64_t window) {
+  GraphBuilder g("epilogue");
+  const Dims dims{4, 64, 28, 28};
+  const auto pixels = [&](const char* name) { return g.input(name, dims, DataType::bf16, Layout::nhwc); };
+  const Tensor dy = pixels("dy"), w = g.input("w", {64, 1, window, window}, DataType::bf16);
+  const int64_t padding = window / 2;
+  const Tensor dx = g.conv_dgrad(dy, w, dims, {.padding = {padding, padding}});
+  const Tensor biased = g.add(dx, g.input("bias", {1, 64, 1, 1}, DataType::f32));
+  const Tensor gradient = g.gelu_bwd(biased, pixels("saved")), sum = g.add(gradient, pixels("residual"));
+  const auto result = [&](const Tensor& value) { return g.output(value, {.layout = Layout::nhwc}); };
+  return depthwise_cases::fusion_of(g.finish({result(biased), result(gradient), result(g.relu(sum))}));
+}
+
 class DepthwiseKernels : public testing::TestWithParam<int> {};
 
 TEST_P(DepthwiseKernels, OfEveryPassAndTypeCompileWithoutSpills) {
@@ -73,10 +99,16 @@ TEST(DepthwiseVariants, OnTensorCoresCompileWithoutSpills) {
   DeviceInfo device = DeviceInfo::named("H200");
   std::vector<KernelCase> kernels;
   for (const int target : nvrtc::targets()) {
+    if (target < 80) continue;
     device.compute_capability = target;
-    for (const int64_t channels : {8, 16, 96})
-      add_kernels({.channels = channels, .window = 7, .pass = ConvPass::wgrad, .type = DataType::bf16},
-                  device, true, kernels);
+    for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+      for (const int64_t channels : {8, 16, 96})
+        add_first_kernel({.channels = channels, .window = 7, .pass = pass, .type = DataType::bf16}, device,
+                         kernels);
+    for (const int64_t window : {3, 4, 5, 6})
+      add_first_kernel({.window = window, .type = DataType::f16}, device, kernels);
+    for (const int64_t window : {3, 5, 7})
+      add_first_kernel("epilogue", with_epilogue(window), device, kernels);
   }
   expect_all_compiled(kernels);
 }

@@ -248,7 +248,8 @@ TEST(Depthwise, StripsOfPlanesLieCloseTogether) {
   const auto chosen = [](Case c, std::string_view knob) {
     c.images = 64;
     c.layout = Layout::nchw;
-    const Plan plan = build(depthwise_cases::graph(c), h200(), {.compile = false});
+    const Plan plan =
+        build(depthwise_cases::graph(c), h200(), {.forbid = {"depthwise_repacked"}, .compile = false});
     return plan.fusions.at(0).config.knob(knob, 0);
   };
   const Case small{.channels = 384, .window = 7, .extent = 14};
@@ -320,27 +321,65 @@ TEST(Depthwise, WeightGradientsAreSumsOfPartsInASecondLaunch) {
 // --- weight gradients on tensor cores ---
 
 TEST(Depthwise, TensorCoresAreOfferedWhereGroupsOfEightChannelsAreLoads) {
-  const auto offers = [](Case c) {
-    c.pass = ConvPass::wgrad;
-    return values_of(fusion(c), "mma");
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad}) {
+    const auto offers = [&](Case c) {
+      c.pass = pass;
+      return values_of(fusion(c), "mma");
+    };
+    for (const DataType type : {DataType::f16, DataType::bf16})
+      for (const int64_t window : {3, 5, 7})
+        EXPECT_THAT(offers({.channels = 72, .window = window, .type = type}), ElementsAre(0, 1));
+    EXPECT_THAT(offers({.spatial = 1, .channels = 64, .window = 7}), ElementsAre()) << "few taps";
+    EXPECT_THAT(offers({.channels = 12, .window = 7}), ElementsAre());
+    EXPECT_THAT(offers({.window = 9}), ElementsAre()) << "rows in pieces";
+    EXPECT_THAT(offers({.window = 7, .stride = 2}), ElementsAre());
+    EXPECT_THAT(offers({.window = 7, .dilation = 2}), ElementsAre());
+    EXPECT_THAT(offers({.window = 7, .type = DataType::f32}), ElementsAre());
+    EXPECT_THAT(offers({.window = 7, .layout = Layout::nchw}), ElementsAre());
+    EXPECT_THAT(offers({.window = 7, .fused = true}), ElementsAre()) << "ops before the products";
+    DeviceInfo turing = h200();
+    turing.compute_capability = 75;
+    const Fusion one = fusion({.window = 7, .pass = pass});
+    EXPECT_THAT(test::knobs(depthwise_engine(), one, turing),
+                Not(Contains(testing::Field(&Knob::name, std::string("mma")))));
+  }
+}
+
+const EngineConfig kOnTensorCores{"depthwise", 1, {{"vector", 8}, {"strip", 8}, {"rows", 1}, {"mma", 1}}};
+
+// A block has one run of a part of an image, or few images of few rows: all of the device has work, and few
+// rows are multiplied twice.
+TEST(Depthwise, TensorCoresMarchDownPartsOfImages) {
+  const auto blocks = [](Case c) {
+    c.window = 7;
+    const Lowered lowered = test::lower(depthwise_engine(), fusion(c), kOnTensorCores, h200());
+    EXPECT_EQ(lowered.steps.size(), 1u);
+    EXPECT_EQ(launch(lowered).entry, "depthwise_mma_march");
+    return launch(lowered).grid[0];
   };
-  for (const DataType type : {DataType::f16, DataType::bf16})
-    for (const int64_t window : {3, 5, 7})
-      EXPECT_THAT(offers({.channels = 72, .window = window, .type = type}), ElementsAre(0, 1));
-  EXPECT_THAT(offers({.spatial = 1, .channels = 64, .window = 7}), ElementsAre()) << "few taps";
-  EXPECT_THAT(offers({.channels = 12, .window = 7}), ElementsAre());
-  EXPECT_THAT(offers({.window = 9}), ElementsAre()) << "rows in pieces";
-  EXPECT_THAT(offers({.window = 7, .stride = 2}), ElementsAre());
-  EXPECT_THAT(offers({.window = 7, .dilation = 2}), ElementsAre());
-  EXPECT_THAT(offers({.window = 7, .type = DataType::f32}), ElementsAre());
-  EXPECT_THAT(offers({.window = 7, .layout = Layout::nchw}), ElementsAre());
-  EXPECT_THAT(offers({.window = 7, .fused = true}), ElementsAre()) << "ops before the products";
-  EXPECT_THAT(values_of(fusion({.window = 7}), "mma"), ElementsAre()) << "fprop";
-  DeviceInfo turing = h200();
-  turing.compute_capability = 75;
-  const Fusion one = fusion({.window = 7, .pass = ConvPass::wgrad});
-  EXPECT_THAT(test::knobs(depthwise_engine(), one, turing),
-              Not(Contains(testing::Field(&Knob::name, std::string("mma")))));
+  EXPECT_EQ(blocks({.channels = 96, .extent = 56, .images = 32}), 3u * 112u) << "whole images";
+  EXPECT_EQ(blocks({.channels = 768, .extent = 7, .images = 32}), 24u * 16u);
+  EXPECT_GT(blocks({.channels = 96, .extent = 56, .images = 4}), 132u) << "parts of images";
+}
+
+TEST(Depthwise, TensorCoresTakeFiltersInTheOrderOfThePass) {
+  const auto mirrored = [](ConvPass pass) {
+    return config_of(fusion({.window = 7, .pass = pass}), "mirrored", kOnTensorCores);
+  };
+  EXPECT_EQ(mirrored(ConvPass::fprop), 0);
+  EXPECT_EQ(mirrored(ConvPass::dgrad), 1);
+}
+
+TEST(Depthwise, TensorCoresTakeOpsBehindTheProducts) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 64, 14, 14}, DataType::bf16, Layout::nhwc);
+  const Tensor y = g.conv_fprop(x, g.input("w", {64, 1, 7, 7}, DataType::bf16), {.padding = {3, 3}});
+  const Tensor sum = g.add(y, g.input("residual", {2, 64, 14, 14}, DataType::bf16, Layout::nhwc));
+  const Fusion one = fusion_of(
+      g.finish({g.output(y, {.layout = Layout::nhwc}), g.output(g.relu(sum), {.layout = Layout::nhwc})}));
+  EXPECT_THAT(values_of(one, "mma"), ElementsAre(0, 1));
+  const Lowered lowered = test::lower(depthwise_engine(), one, kOnTensorCores, h200());
+  EXPECT_EQ(launch(lowered).entry, "depthwise_mma_march");
 }
 
 EngineConfig on_tensor_cores(int64_t split) {
@@ -365,17 +404,18 @@ TEST(Depthwise, TensorCoresTakeGroupsOfChannelsByLanes) {
   EXPECT_THAT(numbers(8), ElementsAre(1, 5));
 }
 
-TEST(Depthwise, TensorCoresAreTheChoiceForGradientsOfLargeWindows) {
-  for (const int64_t extent : {7, 14, 28, 56}) {
-    const Case c{.channels = 96 * 56 / extent,
-                 .window = 7,
-                 .extent = extent,
-                 .images = 32,
-                 .pass = ConvPass::wgrad,
-                 .type = DataType::bf16};
-    const Plan plan = build(depthwise_cases::graph(c), h200(), {.compile = false});
-    EXPECT_EQ(plan.fusions.at(0).config.knob("mma", 0), 1) << extent;
-  }
+TEST(Depthwise, TensorCoresAreTheChoiceForLargeWindows) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    for (const int64_t extent : {7, 14, 28, 56}) {
+      const Case c{.channels = 96 * 56 / extent,
+                   .window = 7,
+                   .extent = extent,
+                   .images = 32,
+                   .pass = pass,
+                   .type = DataType::bf16};
+      const Plan plan = build(depthwise_cases::graph(c), h200(), {.compile = false});
+      EXPECT_EQ(plan.fusions.at(0).config.knob("mma", 0), 1) << to_string(pass) << " " << extent;
+    }
 }
 
 // A marching block's lanes add up their sums: one part each.
@@ -479,6 +519,9 @@ TEST(DepthwiseText, OnTensorCoresIsTheGoldenText) {
       fusion({.channels = 96, .window = 7, .extent = 56, .images = 32, .pass = ConvPass::wgrad});
   const Lowered lowered = test::lower(depthwise_engine(), one, on_tensor_cores(0), h200());
   EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("depthwise/mma_wgrad"));
+  const Fusion forward = fusion({.channels = 96, .window = 7, .extent = 56, .images = 32});
+  EXPECT_EQ(test::generated_text(test::lower(depthwise_engine(), forward, kOnTensorCores, h200()), 0),
+            test::golden_text("depthwise/mma_march"));
 }
 
 TEST(DepthwiseText, OfBothKernelsOfAWeightGradientIsTheGoldenText) {

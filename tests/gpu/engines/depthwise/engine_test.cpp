@@ -220,34 +220,80 @@ const DepthwiseCase kOctets[] = {
     {{3, 72, 9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
     {{2, 48, 10, 33}, {4, 6}, {0, 5}, {3, 0}, {1, 1}, {1, 1}},
     {{2, 24, 17, 9}, {7, 2}, {0, 0}, {0, 0}, {1, 1}, {1, 1}},
+    {{1, 8, 1, 3}, {5, 7}, {6, 3}, {5, 8}, {1, 1}, {1, 1}},
+};
+// Images enough for several runs a block, whole or in parts.
+const DepthwiseCase kManyOctets[] = {
+    {{160, 96, 20, 40}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+    {{33, 264, 21, 15}, {7, 7}, {3, 3}, {3, 3}, {1, 1}, {1, 1}},
+    {{130, 768, 7, 7}, {7, 7}, {3, 3}, {3, 3}, {1, 1}, {1, 1}},
 };
 
-void check_octets(const DepthwiseCase& c, DataType type, ConvMode mode) {
-  const Graph graph = graph_of(c, ConvPass::wgrad, type, mode, false);
+void check_octets(const Graph& graph, const std::string& what) {
   const std::vector<const Engine*> engines{&depthwise_engine()};
   Candidate candidate =
       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = engines}).front();
+  ASSERT_EQ(candidate.fusions.size(), 1u) << what;
   const std::vector<Knob> knobs =
       test::knobs(depthwise_engine(), test::fusion_of(graph), DeviceInfo::current());
   const auto named = [&](const char* name) { return std::ranges::find(knobs, name, &Knob::name); };
   if (named("mma") == knobs.end()) return;
-  for (const int64_t split : named("split")->values) {
-    if (split > 64) continue;
+  const auto split = named("split");
+  for (const int64_t parts : split == knobs.end() ? std::vector<int64_t>{0} : split->values) {
+    if (parts > 64) continue;
     EngineConfig& config = candidate.fusions.at(0).config;
     config = {"depthwise", depthwise_engine().revision(), {}};
-    config.knobs = {{"vector", 8}, {"strip", 8}, {"rows", 1}, {"split", split}, {"mma", 1}};
-    expect_config_correct(graph, candidate, engines,
-                          fmt::format("{} x {} window {} {}", to_string(type), to_string(c.x),
-                                      to_string(c.window), to_string(mode)));
+    config.knobs = {{"vector", 8}, {"strip", 8}, {"rows", 1}, {"mma", 1}};
+    if (split != knobs.end()) config.knobs.push_back({"split", parts});
+    expect_config_correct(graph, candidate, engines, what);
   }
 }
 
-TEST(DepthwiseGpu, EveryGradientOnTensorCores) {
+void check_octets(const DepthwiseCase& c, ConvPass pass, DataType type, ConvMode mode) {
+  check_octets(graph_of(c, pass, type, mode, false),
+               fmt::format("{} {} x {} window {} {}", to_string(pass), to_string(type), to_string(c.x),
+                           to_string(c.window), to_string(mode)));
+}
+
+TEST(DepthwiseGpu, EveryPassOnTensorCores) {
   FUSOR_NEEDS_GPU();
-  for (const DepthwiseCase& c : kOctets) {
-    check_octets(c, DataType::bf16, ConvMode::cross_correlation);
-    check_octets(c, DataType::f16, ConvMode::convolution);
-  }
+  for (const DepthwiseCase& c : kOctets)
+    for (const ConvPass pass : kPasses) {
+      check_octets(c, pass, DataType::bf16, ConvMode::cross_correlation);
+      check_octets(c, pass, DataType::f16, ConvMode::convolution);
+    }
+}
+
+TEST(DepthwiseGpu, ManyRunsOnTensorCores) {
+  FUSOR_NEEDS_GPU();
+  for (const DepthwiseCase& c : kManyOctets)
+    for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad})
+      check_octets(c, pass, DataType::bf16, ConvMode::cross_correlation);
+}
+
+// Bias, what a residual adds, and ReLU; also what is before the ReLU is a result, in fp32.
+Graph with_epilogue(const DepthwiseCase& c, ConvPass pass, DataType type) {
+  const ConvOptions options{.pre_padding = c.pre, .post_padding = c.post};
+  GraphBuilder g("epilogue");
+  const Dims result = pass == ConvPass::fprop ? y_dims(c) : c.x;
+  const Tensor first = g.input("first", pass == ConvPass::fprop ? c.x : y_dims(c), type, Layout::nhwc);
+  const Tensor filters = g.input("second", filter_dims(c), type);
+  const Tensor y = pass == ConvPass::fprop ? g.conv_fprop(first, filters, options)
+                                           : g.conv_dgrad(first, filters, c.x, options);
+  const Tensor sum = g.add(g.add(y, g.input("bias", per_channel(c), DataType::f32)),
+                           g.input("residual", result, type, Layout::nhwc));
+  return g.finish({g.output(g.relu(sum), {.name = "result", .type = type, .layout = Layout::nhwc}),
+                   g.output(sum, {.name = "sum", .type = DataType::f32, .layout = Layout::nhwc})});
+}
+
+TEST(DepthwiseGpu, EpiloguesOnTensorCores) {
+  FUSOR_NEEDS_GPU();
+  for (const DepthwiseCase& c : {kOctets[0], kOctets[2], kOctets[4], kOctets[5]})
+    for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad})
+      for (const DataType type : {DataType::bf16, DataType::f16})
+        check_octets(with_epilogue(c, pass, type),
+                     fmt::format("{} {} x {} window {}, epilogue", to_string(pass), to_string(type),
+                                 to_string(c.x), to_string(c.window)));
 }
 
 TEST(DepthwiseGpu, IsTheChoiceForChannelsLast) {
