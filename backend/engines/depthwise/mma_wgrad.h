@@ -34,6 +34,7 @@ struct MmaWgrad {
   int64_t blocks() const { return deal.tiles() * split; }
   int64_t blocks_per_sm() const;
   int64_t split_for_device() const;
+  double slower() const;
   int64_t parts() const { return split * deal.lanes; }
   int64_t partial_bytes() const { return parts() * taps() * problem.view.entries * 4; }
   Launch parts_of_gradient() const;

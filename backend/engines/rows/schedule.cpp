@@ -2,6 +2,7 @@
 #include "backend/engines/rows/schedule.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/rules.h"
@@ -180,6 +181,9 @@ bool fits(const RowsProblem& problem, const RowsSchedule& s) {
   if (knobs.cluster > 1 && device.compute_capability < 90) return false;
   if (s.is_split() &&
       (s.has_columns() || s.sharing < 2 || s.grid / s.sharing > kMostRowGroups || s.resident < knobs.blocks))
+    return false;
+  // Lanes of a warp that share neighbouring rows are combined by halves (rows/exchange.cuh).
+  if (problem.spread && s.slots() <= kWarp / 2 && !std::has_single_bit(static_cast<uint64_t>(s.slots())))
     return false;
   if (s.has_columns() && !s.is_unrolled()) return false;
   if (s.is_copied() && (device.compute_capability < 80 || s.row_tails || s.form->copied == 0)) return false;

@@ -71,7 +71,7 @@ def _learns(q, k, v, mask, dropout):
 
 
 def _stays(q, k, v, mask, dropout):
-    is_given = mask is not None and not _has_gradient(mask)
+    is_given = mask is not None and not _has_gradient(mask) and not _is_mapped(q, k, v, mask)
     return is_given and dropout == 0 and q.device.type == "cuda" and _fits(q, k, v, mask)
 
 

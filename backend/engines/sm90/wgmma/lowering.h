@@ -275,6 +275,7 @@ struct Schedule {
   /// Whether columns of pixels lie in lines that straddle those of L2.
   bool straddles_pixels() const;
   /// More than 1 where a wgrad leaves SMs idle.
+  bool has_long_sums() const;
   double share_of_idle_device() const;
 
   /// Seconds that starting takes more where a cluster gathers sums, or less where every tile has an SM at
