@@ -12,13 +12,13 @@ namespace {
 constexpr double kMargin = 1.15;
 // mma.sync reaches a little more than half of the rate of sm_90's tensor cores.
 constexpr double kShareOfHalved = 0.5, kShare = 0.8;
-constexpr double kSharedShare = 0.75, kIssueShare = 0.6, kDramShare = 0.85;
+constexpr double kSharedShare = 0.9, kIssueShare = 0.7, kDramShare = 0.85;
 constexpr double kMultiplyAdds = 16 * 8 * 16;
 // Seconds until the first tile and the filters are there; and until one more is where none is on its way.
 constexpr double kStart = 2.5e-6, kLatency = 1.2e-6;
 // Of a thread: for one copy; for its place of a share of a tile, by 16 pixels; for a vector of results.
-constexpr double kCopyInstructions = 40, kItemInstructions = 60, kPixelInstructions = 20,
-                 kResultInstructions = 60;
+constexpr double kCopyInstructions = 18, kFilterInstructions = 40, kItemInstructions = 60,
+                 kPixelInstructions = 20, kResultInstructions = 45;
 // Bytes of L1 and L2 are moved in.
 constexpr double kSector = 32, kChunkBytes = 16, kWarp = 32;
 
@@ -32,10 +32,7 @@ Work Schedule::work() const {
   // Warps that have nothing to do in the last round wait for the others.
   const double items = number(rounds() * knobs.warps);
   const double blocks_of_sums = number(knobs.tiles * problem.out);
-  // Where rows of results end within eight pixels, two of them may share a bank.
-  const bool wraps =
-      columns % 8 != 0 && (line_bytes / pixel_bytes() * Problem::stride(problem.rows()) - columns) % 8 != 0;
-  const double conflicts = wraps ? 1.4 : 1;
+  const double conflicts = shares_banks ? 1.4 : 1;
   const double chunks = number(images * lines_in * columns_in * knobs.groups * problem.in);
   const double filters = number(knobs.groups * problem.lines() * problem.line_chunks() * problem.out * 8);
   const double vectors = number(pixels() * knobs.groups * problem.out);
@@ -55,7 +52,8 @@ Work Schedule::work() const {
   Work work;
   work.tensor_flops =
       block_tiles * items * steps * blocks_of_sums * 2 * kMultiplyAdds / (halved ? kShareOfHalved : kShare);
-  work.fp32_flops = 2 * (block_tiles * issued + number(blocks()) * filters * kCopyInstructions) / kIssueShare;
+  work.fp32_flops =
+      2 * (block_tiles * issued + number(blocks()) * filters * kFilterInstructions) / kIssueShare;
   work.special = block_tiles * vectors * 8 * result.special;
   work.shared_bytes = (block_tiles * (read + chunks * kChunkBytes + vectors * 64) +
                        number(blocks()) * filters * kChunkBytes) /

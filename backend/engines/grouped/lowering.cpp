@@ -63,30 +63,35 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs_) : problem(probl
 
 // Whole rows where they are not longer than a tile, whole images where those are not larger.
 void Schedule::settle_tile() {
-  const int64_t width = Problem::numbers(problem.columns()), height = Problem::numbers(problem.rows());
-  columns = ceil_div(width, ceil_div(width, knobs.pixels));
+  const int64_t all = Problem::numbers(problem.columns()), height = Problem::numbers(problem.rows());
+  width = ceil_div(all, ceil_div(all, knobs.pixels));
+  const int64_t whole = round_up(width, 8);
+  columns = whole * 20 <= width * 23 ? whole : width;
   rows = std::clamp<int64_t>(knobs.pixels / columns, 1, height);
   rows = ceil_div(height, ceil_div(height, rows));
-  const bool is_whole = columns == width && rows == height;
+  const bool is_whole = width == all && rows == height;
   images = is_whole ? std::clamp<int64_t>(knobs.pixels / (columns * rows), 1, problem.images()) : 1;
 }
 
-// Lines are a little longer than what lies in them where pixels that follow each other over the end of a row
-// of results then still are an odd number of chunks apart, modulo all banks.
+// Where rows end within eight pixels, lines are a little longer than what lies in them if eight that follow
+// each other then do not meet in a bank.
 void Schedule::settle_lines() {
   const SlidingAxis &down = problem.rows(), &along = problem.columns();
   const int64_t stride = Problem::stride(along);
-  columns_in = (columns - 1) * stride + (problem.taps() - 1) * along.dilation + 1;
+  columns_in = (width - 1) * stride + (problem.taps() - 1) * along.dilation + 1;
   lines_in = (rows - 1) * Problem::stride(down) + (problem.lines() - 1) * down.dilation + 1;
   const int64_t of_phase = ceil_div(columns_in, stride);
   phase_bytes = of_phase * pixel_bytes();
   int64_t length = of_phase * stride;
-  for (int64_t longer = length; longer < length + kChunk && longer * 4 <= length * 5; ++longer)
-    if ((longer * Problem::stride(down) - columns) % 8 == 0) {
-      length = longer;
-      break;
-    }
+  const auto meets = [&](int64_t pixels) { return (pixels * Problem::stride(down) - columns) % 8 != 0; };
+  if (columns % 8 != 0)
+    for (int64_t longer = length; longer * 4 <= length * 5; ++longer)
+      if (!meets(longer)) {
+        length = longer;
+        break;
+      }
   line_bytes = length * pixel_bytes();
+  shares_banks = columns % 8 != 0 && meets(length);
 }
 
 // As GroupedLayout of codegen/device/grouped/layout.cuh has them.
@@ -99,7 +104,7 @@ int64_t Schedule::filter_bytes() const {
 int64_t Schedule::staged_bytes() const { return 16 * 4 * (problem.out * 8 + (problem.out % 2 == 0 ? 8 : 0)); }
 
 int64_t Schedule::registers() const {
-  constexpr int64_t kOthers = 42;
+  constexpr int64_t kOthers = 50;
   const int64_t steps = ceil_div(problem.line_chunks(), 2);
   return knobs.tiles * problem.out * 4 + knobs.tiles * 5 + problem.out * 2 + steps + kOthers;
 }
@@ -144,8 +149,9 @@ Launch Schedule::launch() const {
   p.divisor("tile_rows", tile_rows());
   p.divisor("columns", columns);
   p.divisor("rows", rows);
-  p.divisor("columns_in", columns_in);
   p.divisor("lines_in", lines_in);
+  p.wide("width", width);
+  p.wide("columns_in", columns_in);
   p.wide("images_of_tile", images);
   p.wide("pixels", pixels());
   p.wide("items", items());

@@ -73,16 +73,18 @@ struct Problem {
 struct Schedule {
   const Problem& problem;
   const Knobs knobs;
-  int64_t columns, rows, images;    // of a tile
+  int64_t width, rows, images;  // of a tile
+  int64_t columns;  // of a row as pixels are counted: whole eights of the width where few are lost
   int64_t columns_in, lines_in;     // of x under it
   int64_t phase_bytes, line_bytes;  // of x in shared memory
+  bool shares_banks;                // eight pixels that follow each other over the end of a row
   int64_t blocks_per_sm = 1;        // 0: it does not fit
   int64_t tiles_per_block = 1;
 
   Schedule(const Problem& problem_, const Knobs& knobs_);
 
   int64_t pixels() const { return columns * rows * images; }
-  int64_t tile_columns() const { return ceil_div(Problem::numbers(problem.columns()), columns); }
+  int64_t tile_columns() const { return ceil_div(Problem::numbers(problem.columns()), width); }
   int64_t tile_rows() const { return ceil_div(Problem::numbers(problem.rows()), rows); }
   int64_t tiles() const { return tile_columns() * tile_rows() * ceil_div(problem.images(), images); }
   int64_t group_tiles() const { return ceil_div(problem.groups(), knobs.groups); }

@@ -15,9 +15,10 @@
 #include "codegen/device/grouped/layout.cuh"
 #include "codegen/device/tiled/warp_mma.cuh"
 
-// group_tiles: blocks that cover all groups; tile_columns, tile_rows: tiles of an image; columns, rows: of a
-// tile, numbers of results of one phase; columns_in, lines_in: of x under a tile; images_of_tile: whole
-// images of a tile, more than 1 only where each is one tile; pixels: of a tile; items: warps' shares of it;
+// group_tiles: blocks that cover all groups; tile_columns, tile_rows: tiles of an image; width, rows: of a
+// tile, numbers of results of one phase; columns: of a row as pixels are counted, more than the width where
+// eight lanes then stay in one row; columns_in, lines_in: of x under a tile; images_of_tile: whole images of
+// a tile, more than 1 only where each is one tile; pixels: of a tile; items: warps' shares of it;
 // tiles: all; line_bytes, phase_bytes: from line to line, from phase to phase of the columns; in pairs, rows
 // before columns: results, positions: extents; start: position of result 0 at tap 0 (in a strided gradient,
 // times the stride); window; stored_first, stored_step: tap t is stored as stored_first + t * stored_step.
@@ -68,7 +69,7 @@ struct Tile {
   Index image, row, column;
 
   __device__ __forceinline__ Tile(const Params& p, Index number) {
-    column = p.tile_columns.split(number) * p.columns.divisor;
+    column = p.tile_columns.split(number) * Index(p.width);
     row = p.tile_rows.split(number) * p.rows.divisor;
     image = number * Index(p.images_of_tile);
   }
@@ -95,7 +96,7 @@ enum : int {
 
 FUSOR_DEVICE void copy_filters(const Params& p, const Share& share, u32 filters) {
   constexpr int kAll = kGroups * kFilterOutputs * kLines * kTaps * kFilterChunks;
-#pragma unroll 2
+#pragma unroll 1
   for (int i = threadIdx.x; i < kAll; i += kThreads) {
     const int chunk = i % kFilterChunks, tap = i / kFilterChunks % (kLines * kTaps);
     const int output = i / (kFilterChunks * kLines * kTaps);
@@ -123,27 +124,32 @@ FUSOR_DEVICE void copy_filters(const Params& p, const Share& share, u32 filters)
   }
 }
 
-/// x under a tile, with its border.
+/// x under a tile, with its border: a warp copies a line, whose chunks its lanes take in turn.
 FUSOR_DEVICE void copy_tile(const Params& p, const Share& share, Index number, u32 stage) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Tile tile(p, number);
   const Index first_row = tile.row * Index(p.row_stride) + share.rows.start;
   const Index first_column = tile.column * kStride + share.columns.start;
-  const Index channel = share.group * (kIn * 8), channels = Index(p.groups) * (kIn * 8);
-  const int all =
-      int(p.images_of_tile) * int(p.lines_in.divisor) * int(p.columns_in.divisor) * Layout::kPixelChunks;
-#pragma unroll 2
-  for (int i = threadIdx.x; i < all; i += kThreads) {
-    const int chunk = i % Layout::kPixelChunks;
-    Index line = i / Layout::kPixelChunks;
-    const Index column = p.columns_in.split(line);
+  const Index channel = share.group * (kIn * 8), channels = Index(p.groups) * (kIn * 8) - channel;
+  const Index origin[5] = {}, beside[5] = {0, 0, 0, 0, 1};
+  const Index pitch = Index(A::address(p.a, beside) - A::address(p.a, origin));
+#pragma unroll 1
+  for (Index line = warp; line < Index(p.images_of_tile) * p.lines_in.divisor; line += kWarps) {
     Index image = line;
-    const Index row = p.lines_in.split(image);
-    Index at[5] = {tile.image + image, channel + chunk * 8, 0, first_row + row, first_column + column};
-    const bool inside = at[0] < Index(p.images) && at[1] < channels && at[3] >= 0 &&
-                        at[3] < Index(p.positions[0]) && at[4] >= 0 && at[4] < Index(p.positions[1]);
-    const u32 to = stage + line * int(p.line_bytes) + Layout::column(column, int(p.phase_bytes)) + chunk * 16;
-    if (!inside) at[0] = at[1] = at[3] = at[4] = 0;
-    copy_async<16>(to, A::address(p.a, at), inside);
+    const Index row = first_row + p.lines_in.split(image);
+    image += tile.image;
+    const bool exists = image < Index(p.images) && row >= 0 && row < Index(p.positions[0]);
+    const Index at[5] = {exists ? image : Index(0), channel, 0, exists ? row : Index(0), 0};
+    const A::Stored* const from = A::address(p.a, at);
+    const u32 end = exists ? u32(p.positions[1]) : 0, to = stage + line * int(p.line_bytes);
+#pragma unroll 1
+    for (int i = lane; i < int(p.columns_in) * Layout::kPixelChunks; i += 32) {
+      const int chunk = i % Layout::kPixelChunks, column = i / Layout::kPixelChunks;
+      const Index position = first_column + column;
+      const bool inside = u32(position) < end && (kGroups == 1 || chunk * 8 < channels);
+      copy_async<16>(to + Layout::column(column, int(p.phase_bytes)) + chunk * 16,
+                     inside ? from + position * pitch + chunk * 8 : from, inside);
+    }
   }
 }
 
@@ -213,6 +219,7 @@ FUSOR_DEVICE void finish(const Params& p, const Share& share, const Tile& tile, 
     const int chunk = i % kOut;
     if (number >= Index(p.pixels)) continue;
     const Pixel pixel(p, number);
+    if (pixel.column >= Index(p.width)) continue;
     const Index at[5] = {tile.image + pixel.image, group * (kOut * 8) + chunk * 8, 0,
                          share.rows.result(tile.row + pixel.row),
                          share.columns.result(tile.column + pixel.column)};
@@ -244,9 +251,10 @@ FUSOR_DEVICE void multiply_tile(const Params& p, const Share& share, Index numbe
     for (int m = 0; m < kTiles; ++m) {
       const Index last = Index(p.pixels) - 1, wanted = first_pixel + m * 16 + lane % 16;
       const Pixel pixel(p, wanted < last ? wanted : last);
+      const Index column = pixel.column < Index(p.width) ? pixel.column : Index(p.width) - 1;
       pixels[m] = stage +
                   (pixel.image * p.lines_in.divisor + pixel.row * Index(p.row_stride)) * int(p.line_bytes) +
-                  pixel.column * Layout::kPixelBytes + group * (kIn * 16);
+                  column * Layout::kPixelBytes + group * (kIn * 16);
     }
     const u32 of_group = filters + group * Layout::kFilterBytes + Layout::filter_of_lane(lane);
     Sums sums = {};
