@@ -2,7 +2,9 @@
 // cores of sm_80 and later. Its knobs and candidates; its rules are in grouped/rules.h, what it lowers to in
 // grouped/lowering.h, and the kernel is codegen/device/grouped/grouped.cuh.
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "backend/engines/grouped/lowering.h"
 #include "backend/engines/grouped/rules.h"
@@ -20,7 +22,8 @@ namespace {
 constexpr Notes kNotes{.tensor_cores = true};
 // Sums of a thread: more leave too few threads to hide the way to shared memory.
 constexpr int64_t kMostSums = 64;
-constexpr size_t kMostCandidates = 16;
+// Candidates of one number of groups.
+constexpr int64_t kMostAlike = 4;
 
 class PreparedGrouped final : public Prepared {
  public:
@@ -49,7 +52,7 @@ class PreparedGrouped final : public Prepared {
             }
     std::ranges::stable_sort(
         list, {}, [&](const EngineCandidate& one) { return estimate_seconds(one.work, problem_.device); });
-    if (list.size() > kMostCandidates) list.resize(kMostCandidates);
+    keep_the_best(list);
     if (list.empty()) {
       const Knobs smallest{16, 1, 1, 4, 1};
       list.push_back(candidate(smallest, Schedule(problem_, smallest)));
@@ -66,6 +69,14 @@ class PreparedGrouped final : public Prepared {
  private:
   static EngineCandidate candidate(const Knobs& knobs, const Schedule& schedule) {
     return {config_of(grouped_engine(), knobs), schedule.work()};
+  }
+
+  // Of a list by estimate; groups differ in how much of what is read lies together.
+  static void keep_the_best(std::vector<EngineCandidate>& list) {
+    std::map<int64_t, int64_t> alike;
+    std::erase_if(list, [&](const EngineCandidate& one) {
+      return ++alike[knobs_of<Knobs>(one.config).groups] > kMostAlike;
+    });
   }
 
   // It fits, every warp has work, and no larger setting means the same.

@@ -94,6 +94,22 @@ enum : int {
   kFilterChunks = Config::transposed ? kOut : kIn
 };
 
+/// Eight neighbours of a filter, or zeros.
+template <class Site>
+FUSOR_DEVICE void copy_chunk(const typename Site::Args& args, const Index (&at)[5], u32 to, bool exists) {
+  if constexpr (Config::b_plain) {
+    copy_async<16>(to, Site::address(args, at), exists);
+  } else {
+    Vec<ElementB, 8> values = {};
+    if (exists) values = narrow<ElementB>(Site::template apply<8>(args, at, 8));
+    Words<16> words;
+    memcpy(&words, &values, 16);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.word[0]), "r"(words.word[1]),
+                 "r"(words.word[2]), "r"(words.word[3])
+                 : "memory");
+  }
+}
+
 FUSOR_DEVICE void copy_filters(const Params& p, const Share& share, u32 filters) {
   constexpr int kAll = kGroups * kFilterOutputs * kLines * kTaps * kFilterChunks;
 #pragma unroll 1
@@ -109,18 +125,8 @@ FUSOR_DEVICE void copy_filters(const Params& p, const Share& share, u32 filters)
     const int group = output / kFilterOutputs, of_group = output % kFilterOutputs;
     const u32 to = filters + (Config::transposed ? Layout::filter(group, tap, of_group, chunk * 8)
                                                  : Layout::filter(group, tap, chunk * 8, of_group));
-    if constexpr (Config::b_plain) {
-      if (!exists) at[0] = at[3] = at[4] = 0;
-      copy_async<16>(to, B::address(p.b, at), exists);
-    } else {
-      Vec<ElementB, 8> values = {};
-      if (exists) values = narrow<ElementB>(B::template apply<8>(p.b, at, 8));
-      Words<16> words;
-      memcpy(&words, &values, 16);
-      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.word[0]),
-                   "r"(words.word[1]), "r"(words.word[2]), "r"(words.word[3])
-                   : "memory");
-    }
+    if (!exists) at[0] = at[3] = at[4] = 0;
+    copy_chunk<B>(p.b, at, to, exists);
   }
 }
 

@@ -99,9 +99,9 @@ TEST(Grouped, GradientsOfStridesHaveAPhaseForEveryRemainder) {
 }
 
 TEST(Grouped, SharedMemoryHoldsFiltersStagesAndStaging) {
-  // 2 groups of 24 outputs x 27 chunks; 10 lines of 30 columns x 7 chunks, twice; 4 warps of 16 x 24 sums.
+  // 2 groups of 24 outputs x 27 chunks; 9 lines of 30 columns x 7 chunks, twice; 4 warps of 16 x 24 sums.
   const Lowered lowered = test::lower(grouped_engine(), fusion({}), kSetting, h200());
-  EXPECT_EQ(launch(lowered).shared_bytes, 2 * 24 * 27 * 16 + 16 + 2 * 9 * 36 * 7 * 16 + 4 * 16 * 24 * 4);
+  EXPECT_EQ(launch(lowered).shared_bytes, 2 * 24 * 27 * 16 + 16 + 2 * 9 * 30 * 7 * 16 + 4 * 16 * 24 * 4);
 }
 
 TEST(Grouped, EveryCandidateIsASettingOfItsKnobs) {
