@@ -60,6 +60,7 @@ constexpr auto kAbout = std::to_array<About>({
     {"mma_weights", "matmul of few rows by weights of 8 or 4 bits, dequantised in registers",
      Place::tensor_cores},
     {"mma", "matmul and convolution of any layout, with prologues", Place::tensor_cores},
+    {"grouped", "convolution in groups of few channels in NHWC, and its data gradient", Place::tensor_cores},
     {"depthwise", "depthwise convolution in NHWC and NCHW", Place::cuda_cores},
     {"depthwise_repacked", "depthwise convolution in NCHW, between copies", Place::cuda_cores},
     {"window", "pooling, forward with its index and backward without atomics", Place::cuda_cores},

@@ -7,7 +7,7 @@ namespace fusor {
 
 std::span<const Engine* const> engines() {
   // clang-format off
-  static const std::array<const Engine*, 22> kEngines = {
+  static const std::array<const Engine*, 23> kEngines = {
       &attention_engine(),
       &attention_backward_engine(),
       &attention_latent_engine(),
@@ -22,6 +22,7 @@ std::span<const Engine* const> engines() {
       &mma_stream_engine(),
       &mma_weights_engine(),
       &mma_engine(),
+      &grouped_engine(),
       &depthwise_engine(),
       &depthwise_repacked_engine(),
       &window_engine(),

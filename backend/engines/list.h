@@ -21,6 +21,7 @@ const Engine& direct_engine();
 const Engine& recurrent_engine();
 const Engine& depthwise_engine();
 const Engine& depthwise_repacked_engine();
+const Engine& grouped_engine();
 const Engine& mma_engine();
 const Engine& mma_stream_engine();
 const Engine& mma_weights_engine();

@@ -410,7 +410,7 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
                  "forbid: there is no engine 'nosuch'; there are attention, attention_backward, "
                  "attention_latent, attention_decode, attention_mma, recurrent, wgmma, wgmma_repacked, "
                  "wgmma_narrow, wgmma_taps, wgmma_parts, mma_stream, mma_weights, mma, "
-                 "depthwise, depthwise_repacked, window, rows, elementwise, packed, direct, cpu");
+                 "grouped, depthwise, depthwise_repacked, window, rows, elementwise, packed, direct, cpu");
   }
 }
 

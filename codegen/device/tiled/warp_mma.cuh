@@ -45,12 +45,20 @@ FUSOR_DEVICE void load_fragment(u32 (&fragment)[4], u32 line) {
                  : "memory");
 }
 
-/// A fragment of 8 columns by 32 bytes of k, whose lines lie across k: the first 16 lanes name one each.
+/// A fragment of 8 columns by 32 bytes of k: the first 16 lanes name one line each. Transposed ones lie
+/// across k.
+template <bool kTransposed = true>
 FUSOR_DEVICE void load_fragment(u32 (&fragment)[2], u32 line) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(fragment[0]), "=r"(fragment[1])
-               : "r"(line)
-               : "memory");
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(fragment[0]), "=r"(fragment[1])
+                 : "r"(line)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(fragment[0]), "=r"(fragment[1])
+                 : "r"(line)
+                 : "memory");
 }
 
 FUSOR_DEVICE u32 load_shared(u32 from) {
