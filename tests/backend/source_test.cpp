@@ -65,6 +65,15 @@ Graph dequantised(int64_t rows) {
   return g.finish();
 }
 
+Graph grouped() {
+  GraphBuilder g("grouped");
+  const Tensor x = g.input("x", {2, 96, 20, 18}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {96, 24, 3, 3}, DataType::f16, Layout::nhwc);
+  g.output(g.conv_fprop(x, w, {.padding = {1, 1}}),
+           {.name = "y", .type = DataType::f16, .layout = Layout::nhwc});
+  return g.finish();
+}
+
 Graph depthwise(Layout layout) {
   GraphBuilder g("depthwise");
   const Tensor x = g.input("x", {4, 64, 28, 28}, DataType::f16, layout);
@@ -152,6 +161,7 @@ std::vector<Graph> graphs() {
           dequantised(512),
           dequantised(16),
           depthwise(Layout::nhwc),
+          grouped(),
           stem(),
           matmul(512, 512, 512, DataType::f32),
           matmul(37, 41, 43),

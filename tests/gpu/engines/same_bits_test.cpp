@@ -135,6 +135,7 @@ std::vector<Graph> graphs() {
           fprop_bias_relu({2, 3, 41, 39}, {96, 3, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}, DataType::f16,
                           Layout::nhwc),
           fprop_bias_relu({3, 24, 57, 53}, {40, 24, 1, 1}, {}, DataType::f16, Layout::nhwc),
+          fprop_bias_relu({3, 96, 21, 19}, {96, 24, 3, 3}, {.padding = {1, 1}}, DataType::f16, Layout::nhwc),
           wgrad_of({{37, 64, 28, 28}, {64, 64, 3, 3}, {.padding = {1, 1}}}),
           test::attention({.heads = 3, .shared_heads = 3, .queries = 300, .keys = 300, .mask = Mask::causal}),
           test::attention({4, 8, 1, 2, 3000, 128, 128, Mask::bottom_right}, true),
