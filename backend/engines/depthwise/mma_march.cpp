@@ -109,8 +109,8 @@ Lowered MmaMarch::lowered() const {
 
 // Two neighbouring taps at once; the last one of an odd number in both rows at once.
 double MmaMarch::products_of_step() const {
-  const int64_t lines = vertical().window;
-  return static_cast<double>(last().window / 2 * 2 * lines + last().window % 2 * (lines + 1));
+  const int64_t lines = vertical().window, paired = last().window - last().window % 2;
+  return static_cast<double>(paired * lines + last().window % 2 * (lines + 1));
 }
 
 double MmaMarch::issued_of_step() const {
