@@ -1,5 +1,5 @@
-"""Tests of what graphs of fusor save for gradients, and what their backward graphs make again, on the CPU or a GPU. Skips
-itself where there is no PyTorch."""
+"""Tests of what graphs of fusor save for gradients, and what their backward graphs make again, on the CPU or a GPU.
+Skips itself where there is no PyTorch."""
 import math
 import unittest
 from contextlib import contextmanager
@@ -58,7 +58,8 @@ class Saved(Compile):
             self.assertEqual(sizes.count(10 * 48), 2)  # what the gelu is taken of, and what the product reads
 
     def test_what_a_norm_gives_is_made_again_of_its_statistics(self):
-        for norm in (nn.BatchNorm2d(8), nn.GroupNorm(2, 8), nn.GroupNorm(8, 8, affine=False), nn.BatchNorm2d(8, affine=False)):
+        plain = [nn.GroupNorm(8, 8, affine=False), nn.BatchNorm2d(8, affine=False)]
+        for norm in [nn.BatchNorm2d(8), nn.GroupNorm(2, 8), *plain]:
             for affine in [False, True] if norm.weight is not None else [False]:
                 if affine:
                     nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
