@@ -22,7 +22,7 @@ struct MmaMarch {
   Work work() const;
 
  private:
-  // Of all runs of one turn.
+  // Steps of a warp over all runs of one turn: all, and those that multiply.
   struct Steps {
     int64_t all = 0, multiplied = 0;
   };

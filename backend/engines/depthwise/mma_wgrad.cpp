@@ -87,8 +87,8 @@ Lowered MmaWgrad::lowered() const {
   return lowered;
 }
 
-// What a kernel takes of the limits below: 1.1 times for 7 x 7, 1.24 to 1.33 for 5 x 5, 1.24 and 1.45 for
-// 3 x 3 (8 layers on an H200, 2026-12).
+// A kernel takes so many times the limits below: 1.1 times for 7 x 7, 1.24 to 1.33 for 5 x 5, 1.24 and 1.45
+// for 3 x 3 (8 layers on an H200, 2026-12).
 double MmaWgrad::slower() const { return taps() > 36 ? 1.1 : taps() > 24 ? 1.28 : 1.4; }
 
 // The 16 x 8 sums of an mma hold 16 gradients: those of 8 channels by themselves at two taps.

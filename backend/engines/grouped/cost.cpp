@@ -2,27 +2,28 @@
 #include <algorithm>
 
 #include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/depthwise/octets.h"
 #include "backend/engines/grouped/lowering.h"
 
 namespace fusor::grouped {
 
 namespace {
 
-// mma.sync reaches a little more than half of the rate of sm_90's tensor cores.
-constexpr double kShareOfHalved = 0.5, kShare = 0.8;
 constexpr double kSharedShare = 0.9, kIssueShare = 0.7, kDramShare = 0.85;
 constexpr double kMultiplyAdds = 16 * 8 * 16;
 // Seconds until the first tile and the filters are there; and until one more is where none is on its way.
 constexpr double kStart = 2.5e-6, kLatency = 1.2e-6;
-// Of a thread: for one copy; for its place of a share of a tile, by 16 pixels; for a vector of results.
+// Instructions of a thread: for one copy; for a vector of filters; for a share of a tile, and for 16 pixels
+// of it; for a vector of results.
 constexpr double kCopyInstructions = 18, kFilterInstructions = 40, kItemInstructions = 60,
                  kPixelInstructions = 20, kResultInstructions = 45;
-// Bytes of L1 and L2 are moved in.
+// Bytes that L1 and L2 move at once, and bytes of a chunk; threads of a warp.
 constexpr double kSector = 32, kChunkBytes = 16, kWarp = 32;
 
-// What 20 layers of RegNet and ResNeXt took of these limits on an H200 (2026-12): 1.32 to 1.45 times; 1.45 to
-// 1.62 where windows are a stride apart or a group has 8 channels. Gradients of a stride took 1.85 times, and
-// what serves them else takes more than it is expected to: they count as the others.
+// How many times these limits a kernel takes: 20 layers of RegNet and ResNeXt on an H200 (2026-12) took 1.32
+// to 1.45 times; 1.45 to 1.62 where windows are a stride apart or a group has 8 channels. Gradients of a
+// stride took 1.85 times, but other engines take more than is expected of them as well: they count as the
+// others.
 double share_of_limits(const Problem& problem) {
   const bool has_stride = std::ranges::any_of(problem.axes, [](const SlidingAxis& axis) {
     return axis.strided_gradient || Problem::stride(axis) > 1;
@@ -55,11 +56,9 @@ Work Schedule::work() const {
   const double read =
       items * issued_steps *
       (number(knobs.tiles) * 32 * kChunkBytes * conflicts + number(problem.out) * 16 * kChunkBytes);
-  const int generation = problem.device.compute_capability / 10;
-  const bool halved = generation == 9 || generation == 10;
   Work work;
-  work.tensor_flops =
-      block_tiles * items * steps * blocks_of_sums * 2 * kMultiplyAdds / (halved ? kShareOfHalved : kShare);
+  work.tensor_flops = block_tiles * items * steps * blocks_of_sums * 2 * kMultiplyAdds /
+                      depthwise::share_of_mma(problem.device);
   work.fp32_flops =
       2 * (block_tiles * issued + number(blocks()) * filters * kFilterInstructions) / kIssueShare;
   work.special = block_tiles * vectors * 8 * result.special;

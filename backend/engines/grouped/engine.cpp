@@ -71,7 +71,8 @@ class PreparedGrouped final : public Prepared {
     return {config_of(grouped_engine(), knobs), schedule.work()};
   }
 
-  // Of a list by estimate; groups differ in how much of what is read lies together.
+  // Keeps the first few of a list that is sorted by estimate, for each number of groups: these differ in how
+  // much of what is read lies together.
   static void keep_the_best(std::vector<EngineCandidate>& list) {
     std::map<int64_t, int64_t> alike;
     std::erase_if(list, [&](const EngineCandidate& one) {

@@ -18,7 +18,7 @@ using namespace grouped;
 namespace {
 
 constexpr int64_t kMostChannels = 48;
-// Of a row of the window, in chunks of 8 channels; and taps along each axis.
+// Chunks of 8 channels that a row of the window has at most; taps along each axis.
 constexpr int64_t kMostLineChunks = 24, kMostTaps = 7, kMostStride = 4;
 
 std::optional<Refusal> refuse_groups(const Fusion& fusion, const Contraction& view) {

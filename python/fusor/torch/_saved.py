@@ -154,6 +154,9 @@ def _affine(norm):
     return norm.args[2:4] if norm.target is _aten.native_layer_norm.default else norm.args[1:3]
 
 
+# --- writing the backward graph ------------------------------------------------------------------------------
+
+
 class _Writer:
     """Writes the ops of chains in front of those that read their values in a backward graph."""
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
@@ -277,6 +278,18 @@ TEST(RowsEngine, GroupsWhoseResultsLieOtherwiseTurn) {
       EXPECT_EQ(std::get<Launch>(lowered.steps.front()).entry, "rows_turned");
       EXPECT_TRUE(std::get<Launch>(lowered.steps.front()).cooperative);
     }
+}
+
+// Lanes that share neighbouring rows are combined by halves: ten vectors of rows in a block made totals of
+// five eighths of the elements.
+TEST(RowsEngine, LanesOfAWarpThatShareRowsArePowersOfTwo) {
+  const Fusion fusion = whole(group_norm_saved(DataType::bf16, {2, 32, 10, 1024}, true, false));
+  const std::optional<RowsProblem> problem = turned(problem_of(fusion));
+  ASSERT_TRUE(problem);
+  for (const RowsSchedule& schedule : rows_schedules(*problem)) {
+    const auto slots = static_cast<uint64_t>(schedule.slots());
+    EXPECT_TRUE(slots > kWarp / 2 || std::has_single_bit(slots)) << slots;
+  }
 }
 
 // A thread's vectors lie in one unit of its block, and end where the row does.
