@@ -74,6 +74,13 @@ class Saved(Compile):
             with self.of(module, randn(30, 4, 16).requires_grad_()) as (kinds, sizes):
                 self.assertEqual(sizes.count(30 * 4 * 16), 3, shape)
 
+    def test_a_layer_norm_of_one_axis(self):
+        class Row(nn.Module):
+            def forward(self, x):
+                return F.silu(F.layer_norm(x.exp(), x.shape)).sin()
+
+        self.model(Row(), randn(40).requires_grad_())
+
     def test_operands_of_products_stay_saved(self):
         with self.of(Hidden(F.relu), randn(10, 16).requires_grad_()) as (kinds, sizes):
             self.assertEqual(sizes.count(10 * 48), 1)

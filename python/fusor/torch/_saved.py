@@ -203,10 +203,11 @@ class _Writer:
         x, (mean, inv_std) = self._made(norm.args[0]), map(self._made, _statistics(node))
         dims = list(node.meta["val"].shape)
         shape, rest = dims, [1] * (len(dims) - 2)
-        statistics, affine = [1, dims[1], *rest] if len(dims) > 1 else dims, [dims[1], *rest]
         if norm.target is _aten.native_layer_norm.default:
-            statistics, affine = list(mean.meta["val"].shape), norm.args[1]
-        elif norm.target is _aten.native_group_norm.default:
+            statistics, affine = mean.meta["val"].shape, norm.args[1]
+        else:  # of channels, which are the second axis
+            statistics, affine = [1, dims[1], *rest], [dims[1], *rest]
+        if norm.target is _aten.native_group_norm.default:
             groups = norm.args[6]
             shape, statistics = [dims[0], groups, dims[1] // groups, *dims[2:]], [dims[0], groups, 1, *rest]
         apart = self._call(_aten.sub.Tensor, self._viewed(x, shape), self._viewed(mean, statistics))

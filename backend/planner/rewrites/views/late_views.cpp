@@ -180,16 +180,20 @@ class LateViews {
     return false;
   }
   // Whether the tensor is a view like this one of what a contraction leads to, or made of one by element.
-  bool is_given_by_contraction(int at, const Op& view, int depth = 16) const {
-    const int maker = index_.producer(at);
-    if (maker < 0 || depth == 0 || !is_led_given_[static_cast<size_t>(at)] ||
-        dims(at) != dims(view.outputs[0]))
-      return false;
-    const Op& op = given_[static_cast<size_t>(maker)];
-    if (is_pointwise(op))
-      return std::ranges::any_of(op.inputs,
-                                 [&](int input) { return is_given_by_contraction(input, view, depth - 1); });
-    return op.attributes == view.attributes && dims(op.inputs[0]) == dims(view.inputs[0]);
+  bool is_given_by_contraction(int at, const Op& view) const {
+    constexpr size_t kMostValues = 32;
+    std::vector<int> open{at};
+    for (size_t next = 0; next < open.size() && next < kMostValues; ++next) {
+      const int value = open[next], maker = index_.producer(value);
+      if (maker < 0 || !is_led_given_[static_cast<size_t>(value)] || dims(value) != dims(view.outputs[0]))
+        continue;
+      const Op& op = given_[static_cast<size_t>(maker)];
+      if (op.attributes == view.attributes && dims(op.inputs[0]) == dims(view.inputs[0])) return true;
+      if (!is_pointwise(op)) continue;
+      for (const int input : op.inputs)
+        if (std::ranges::find(open, input) == open.end()) open.push_back(input);
+    }
+    return false;
   }
 
   // Whether pointwise ops make one value of the view's result, which then is all that others read: as many
